@@ -8,6 +8,7 @@
 #include "exchange.cuh"
 #include "phase_qkv.cuh"
 #include "profile.cuh"
+#include "two_hops.cuh"
 
 /* From here on the functions that are about one column mean this one. */
 DEV void column_take(struct worker *w, int column) { w->column = column, w->a = &w->all->column[column]; }
@@ -44,13 +45,6 @@ DEV int session_columns(const struct worker *w, int first) {
 DEV int column_follows(const struct worker *w, int column) { return (void)w, (void)column, 0; }
 DEV int session_columns(const struct worker *w, int first) { return (void)w, (void)first, 1; }
 #endif
-
-/* Where a column's h lies that has been added up, with P_TWO_HOPS: f32 [hidden], after out and after down. */
-enum { X_OUT_H = P_WORDS - 2 * M_HIDDEN, X_DOWN_H = P_WORDS - M_HIDDEN };
-
-DEV u64 *column_words(const struct worker *w, int exchange, int column) {
-    return w->all->column[0].words + exchange + column * P_WORDS;
-}
 
 /* ---- products ---- */
 
@@ -329,9 +323,6 @@ DEV void columns_group_digits(struct worker *w, const u32 *from, int warp_k, int
 
 /* ---- gathering ---- */
 
-/* Registers of a lane that wait for words side by side, of 8 bytes each. */
-enum { GATHER_WORDS = M_DELTA ? 16 : 32 };
-
 /* Moves each column's h by n places, so that a loop over columns finds the next ones in the same registers. */
 DEV void columns_rotate(float (*h)[2 * SLICE], const int n) {
     UNROLL
@@ -408,53 +399,11 @@ DEV void columns_gather_sum(struct worker *w, int exchange, float (*h)[2 * SLICE
     }
 }
 
-#if P_TWO_HOPS
-/* Waits for this warp's slice of each column's h, whose sums other SMs have added up: sums_reduce. */
-DEV void columns_gather_h(struct worker *w, int exchange, float (*h)[2 * SLICE], enum wait_kind kind) {
-    enum { ITEMS = COLUMNS * SLICE, CHUNK = MIN(ITEMS, COLUMNS > 4 ? 8 : GATHER_WORDS / 2) };
-    const u64 *from = column_words(w, exchange, 0) + 2 * (w->warp * SLICE_WORDS + w->lane);
-    int have = M_HIDDEN / 2 - w->warp * SLICE_WORDS;
-    const int none = have <= 0; /* waits for a word all the same, as in gather_pairs */
-    if (none) from += 2 * (have - 1), have = 1;
-    if (have > SLICE_WORDS) have = SLICE_WORDS;
-    UNROLL
-    for (int first = 0; first < ITEMS; first += CHUNK) {
-        u32 polls = 0;
-        u64 v[CHUNK][2];
-        UNROLL
-        for (int i = 0; i < CHUNK; i++)
-            v[i][0] = v[i][1] = word_make(0, w->epoch);
-        NO_UNROLL
-        for (;;) {
-            int ok = 1;
-            UNROLL
-            for (int i = 0; i < CHUNK; i++) {
-                const int column = (first + i) / SLICE, turn = (first + i) % SLICE;
-                if (first + i < ITEMS && turn * LANES + w->lane < have &&
-                    (!polls || !word_is(v[i][0], w->epoch) || !word_is(v[i][1], w->epoch)))
-                    word_load2(from + column * P_WORDS + 2 * turn * LANES, &v[i][0], &v[i][1]);
-            }
-            UNROLL
-            for (int i = 0; i < CHUNK; i++)
-                ok &= word_is(v[i][0], w->epoch) & word_is(v[i][1], w->epoch);
-            if (warp_all(ok | w->dead)) break;
-            wait_failed(w, &polls, kind, w->epoch, (u32)(v[0][0] >> 32));
-        }
-        UNROLL
-        for (int i = 0; i < CHUNK; i++) {
-            const int column = (first + i) / SLICE, turn = (first + i) % SLICE;
-            if (first + i < ITEMS && !none)
-                h[column][2 * turn] = bits_float((u32)v[i][0]), h[column][2 * turn + 1] = bits_float((u32)v[i][1]);
-        }
-    }
-}
-#endif
-
 /* Completes h of all columns with the sums of out or down. */
 DEV void columns_input(struct worker *w, int is_down, float (*h)[2 * SLICE]) {
     const enum wait_kind kind = is_down ? WAIT_DOWN_SUM : WAIT_OUT_SUM;
 #if P_TWO_HOPS
-    columns_gather_h(w, is_down ? X_DOWN_H : X_OUT_H, h, kind);
+    h_gather(w, is_down ? X_DOWN_H : X_OUT_H, h, kind);
 #else
     columns_gather_sum(w, is_down ? X_DOWN_SUM : X_OUT_SUM, h, kind);
 #endif
@@ -590,72 +539,6 @@ DEV void columns_sums_publish(struct worker *w, int exchange, int rows, const in
         publish_pair24(w, to, row, row < rows ? M_HIDDEN - first : 0, sum);
     }
 }
-
-/* With P_TWO_HOPS an SM adds up the groups' sums of some words of some columns, and publishes these words of h in fp32,
- * so that a block reads a column's h once instead of a partial sum of each group. The rows of a member, of all columns,
- * are dealt to the SMs that are this member of their groups. An epilogue thread keeps its words of h from layer to
- * layer. */
-#if P_TWO_HOPS
-enum {
-    REDUCE_WORDS = P_OUT_ROWS / 2, /* of a column, of one member */
-    REDUCE_SHARE = (COLUMNS * REDUCE_WORDS + P_GROUPS - 1) / P_GROUPS,
-    REDUCE_TURNS = (REDUCE_SHARE + P_EPILOGUE_WARPS * LANES - 1) / (P_EPILOGUE_WARPS * LANES)
-};
-#if P_OUT_ROWS != P_DOWN_ROWS
-#error "a member has the same rows of out and of down"
-#endif
-
-/* Which word of which column is this thread's n-th. */
-struct reduced {
-    int column, word, there;
-};
-DEV struct reduced reduced_at(const struct worker *w, int n) {
-    const int at = (n * P_EPILOGUE_WARPS + w->warp - WARP_EPILOGUE) * LANES + w->lane;
-    const int i = w->group * REDUCE_SHARE + at;
-    struct reduced r;
-    r.column = i / REDUCE_WORDS, r.word = w->member * REDUCE_WORDS + i % REDUCE_WORDS;
-    r.there = at < REDUCE_SHARE && r.column < COLUMNS && r.word < M_HIDDEN / 2;
-    if (!r.there) r.column = r.word = 0;
-    return r;
-}
-
-DEV void sums_reduce(struct worker *w, int from, int to, float (*kept)[2], enum wait_kind kind) {
-    enum { CHUNK = MIN(P_GROUPS, 8) };
-    UNROLL
-    for (int n = 0; n < REDUCE_TURNS; n++) {
-        const struct reduced r = reduced_at(w, n);
-        const u64 *words = column_words(w, from, r.column) + r.word;
-        UNROLL
-        for (int first = 0; first < P_GROUPS; first += CHUNK) {
-            u64 v[CHUNK];
-            u32 polls = 0;
-            UNROLL
-            for (int g = 0; g < CHUNK; g++)
-                v[g] = (u64)(w->epoch & 0xffffu) << 48;
-            NO_UNROLL
-            for (;;) {
-                int ok = 1;
-                UNROLL
-                for (int g = 0; g < CHUNK; g++)
-                    if (r.there && first + g < P_GROUPS && (!polls || !word_is24(v[g], w->epoch)))
-                        v[g] = word_load(words + (first + g) * (M_HIDDEN / 2));
-                UNROLL
-                for (int g = 0; g < CHUNK; g++)
-                    ok &= word_is24(v[g], w->epoch);
-                if (warp_all(ok | w->dead)) break;
-                wait_failed(w, &polls, kind, w->epoch & 0xffffu, (u32)(v[0] >> 48));
-            }
-            UNROLL
-            for (int g = 0; g < CHUNK; g++)
-                if (first + g < P_GROUPS) kept[n][0] += float24_low(v[g]), kept[n][1] += float24_high(v[g]);
-        }
-        u64 *h = column_words(w, to, r.column) + 2 * r.word;
-        if (!r.there) continue;
-        word_store(h, word_make(float_bits(kept[n][0]), w->epoch));
-        word_store(h + 1, word_make(float_bits(kept[n][1]), w->epoch));
-    }
-}
-#endif
 
 DEV void columns_out_publish(struct worker *w) {
     parts_wait(w);

@@ -15,6 +15,7 @@
 #include "phase_pick.cuh"
 #include "phase_qkv.cuh"
 #include "profile.cuh"
+#include "two_hops.cuh"
 #if M_DELTA
 #include "phase_delta.cuh"
 #endif
@@ -24,6 +25,16 @@ STATIC_ASSERT(SHARED_BYTES == P_SHARED_BYTES, "the plan counts shared memory of 
 /* A norm's gains come from memory, behind the stream of weights. Where there are registers for them, a warp asks for
  * them half a layer before it needs them. */
 enum { EARLY_GAINS = 2 * SLICE <= 8 };
+
+/* Completes h with the sums of out or down. */
+DEV void sum_take(struct worker *w, int is_down, float *h) {
+    const enum wait_kind kind = is_down ? WAIT_DOWN_SUM : WAIT_OUT_SUM;
+#if P_TWO_HOPS
+    h_gather(w, is_down ? X_DOWN_H : X_OUT_H, (float(*)[2 * SLICE]) h, kind);
+#else
+    gather_sum(w, w->a->words + (is_down ? X_DOWN_SUM : X_OUT_SUM), h, kind);
+#endif
+}
 
 /* Loads the gains of a layer's first norm; with EARLY_GAINS those of its second, as the first are there already. */
 DEV void layer_gains(struct worker *w, float *gain, float *gate_up_gain) {
@@ -39,7 +50,7 @@ DEV void attention_layer(struct worker *w, int position, struct held *t, float *
     TILES_TAKE(w, t, QKV);
     profile_layer(w, MARK_QKV_WEIGHTS);
     layer_gains(w, gain, gate_up_gain);
-    if (w->layer > 0) gather_sum(w, w->a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
+    if (w->layer > 0) sum_take(w, 1, h);
     w->epoch = epoch_next(w->epoch);
     profile_layer(w, MARK_QKV_INPUT);
     qkv_consume(w, t, h, gain);
@@ -61,7 +72,7 @@ DEV void delta_layer(struct worker *w, struct held *t, float *h, float *gain, fl
     layer_gains(w, gain, gate_up_gain);
     gates_load(w, gates);
     if (EARLY_STATE) delta_ask(w, &early);
-    if (w->layer > 0) gather_sum(w, w->a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
+    if (w->layer > 0) sum_take(w, 1, h);
     w->epoch = epoch_next(w->epoch);
     profile_layer(w, MARK_MIX_INPUT);
     mix_consume(w, t, h, gain);
@@ -100,7 +111,7 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h, floa
         gains_load(w, norms + 2 * M_HIDDEN, gain);
     else
         gains_load(w, norms + M_HIDDEN, gate_up_gain);
-    gather_sum(w, a->words + X_OUT_SUM, h, WAIT_OUT_SUM);
+    sum_take(w, 0, h);
     profile_layer(w, MARK_GATE_UP_INPUT);
     gate_up_consume(w, t, h, gate_up_gain);
     profile_layer(w, MARK_GATE_UP);
@@ -119,7 +130,7 @@ DEV void token_end(struct worker *w, int t, float *h, float *gain) {
     const int head = t >= a->head_from, hides = a->hidden != 0 && t >= a->hidden_from;
     if (!head && !hides) return;
     if (!EARLY_GAINS) gains_load(w, a->norms + (size_t)2 * M_LAYERS * M_HIDDEN, gain);
-    if (!layers_done(a, t)) gather_sum(w, a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
+    if (!layers_done(a, t)) sum_take(w, 1, h);
     profile_token(w, MARK_HEAD_INPUT);
     float unit;
     const float scale = head_norm(w, h, gain, &unit);
@@ -156,6 +167,23 @@ DEV void consume(struct worker *w) {
     }
 }
 
+#if P_TWO_HOPS
+/* Makes the words of h that an epilogue thread keeps, once the token before has been picked. */
+DEV void reduced_start(struct worker *w, int t, float (*kept)[2]) {
+    const struct decode_args *a = w->a;
+    const float *given = a->embeddings && t < a->n_given ? a->embeddings + (size_t)t * M_HIDDEN : 0;
+    const u32 id = a->ids && t < a->n_given ? const_load32((const u32 *)a->ids + t) : w->s->id;
+    UNROLL
+    for (int n = 0; n < REDUCE_TURNS; n++) {
+        const int word = reduced_at(w, n).word;
+        if (given)
+            kept[n][0] = const_loadf(given + 2 * word), kept[n][1] = const_loadf(given + 2 * word + 1);
+        else
+            embedding_two(a, id, word, kept[n]);
+    }
+}
+#endif
+
 /* Block 0 reads what the host wrote to the mailbox, once a token. That takes a microsecond, in which the consumers are
  * at the first layer's products. */
 DEV void host_look(struct worker *w) {
@@ -170,6 +198,10 @@ DEV void finish(struct worker *w) {
     for (int t = 0; t < w->a->n_tokens; t++) {
         w->token = t;
         host_look(w);
+#if P_TWO_HOPS
+        float kept[REDUCE_TURNS][2];
+        reduced_start(w, t, kept);
+#endif
         NO_UNROLL
         for (int layer = layers_done(w->a, t) ? M_LAYERS : 0; layer < M_LAYERS; layer++) {
             w->layer = layer;
@@ -183,10 +215,16 @@ DEV void finish(struct worker *w) {
                 qkv_publish(w);
             worker_anew(w);
             out_publish(w);
+#if P_TWO_HOPS
+            sums_reduce(w, X_OUT_SUM, X_OUT_H, kept, WAIT_OUT_SUM);
+#endif
             worker_anew(w);
             gate_up_publish(w);
             worker_anew(w);
             down_publish(w);
+#if P_TWO_HOPS
+            sums_reduce(w, X_DOWN_SUM, X_DOWN_H, kept, WAIT_DOWN_SUM);
+#endif
         }
         w->epoch = epoch_next(w->epoch);
         fence_gpu(); /* K and V rows of this token are ordered here, long before a block waits for its end */

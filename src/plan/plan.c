@@ -97,6 +97,7 @@ static enum reel_status refuse_wishes(const struct plan_options *o, const struct
         { "cap in layers", o->cap_layers, 1, MAX_CAP },
         { "cap in the head", o->cap_head, 1, MAX_CAP },
         { "cap of K/V", o->cap_kv, 1, MAX_CAP },
+        { "hops", o->hops, 1, 2 },
         { "split from", o->split_from, 1, 1 << 30 },
         { "K/V page", o->kv_page, 1, PLAN_MAX_KV_PAGE },
         { "prefill tokens", o->prefill_tokens, 1, MAX_CAP },

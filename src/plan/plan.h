@@ -45,6 +45,7 @@ struct plan_options {
     int ring_slots, kv_slots;
     int slot_tiles;                   /* tiles that a warp has in a slot of weights */
     int cap_layers, cap_head, cap_kv; /* slots in flight */
+    int hops;                         /* in which sums of out and down reach every SM: 1 or 2 */
     int split_from;                   /* positions from which attention is split over the group */
     int kv_page;                      /* pieces of a page of the KV cache; a power of two */
     int kv_form;                      /* of the KV cache: enum kv_codes (kernels/kv_layout.h) */
@@ -118,7 +119,7 @@ struct plan {
     struct tape_shape tape;
     int columns;   /* of a pass: 1, or as plan_columns was asked */
     bool two_hops; /* sums of out and down: SMs add up shares and hand them round, instead of each
-                      SM reading all; with several columns only */
+                      SM reading all */
     bool follows;  /* several columns may be of one session, at consecutive positions: drafts. The
                       kernel for that is slower, so it is another one */
     bool overlaid; /* several columns: parts of shared memory share their place */

@@ -306,6 +306,16 @@ static void lay_words(struct plan *p) {
     }
 }
 
+/* With two hops h has words of its own behind the exchanges, in fp32, after out and after down. */
+static void add_hop_words(struct plan *p) {
+    if (p->two_hops) p->n_words += 2 * (unsigned)p->tape.hidden;
+}
+
+static void choose_hops(struct plan *p, int wished) {
+    p->two_hops = wished == 2;
+    add_hop_words(p);
+}
+
 /* ---- caps ------------------------------------------------------------------------------------ */
 
 /* Sets how many slots may be in flight. In the layers these are the bytes that one SM reads in
@@ -462,6 +472,7 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
     if (status == REEL_OK) status = lay_shared(plan, options, err);
     if (status != REEL_OK) return status;
     lay_words(plan);
+    choose_hops(plan, options->hops);
     set_caps(plan, options);
     choose_page(plan, options);
     count_bytes(plan);
@@ -535,7 +546,7 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
         plan->preload_tiles = int_min(one->preload_tiles, plan->ring_slots * plan->slot_tiles);
     lay_words(plan);
     plan->two_hops = columns >= TWO_HOPS_FROM && !few_sums(one);
-    if (plan->two_hops) plan->n_words += 2 * (unsigned)one->tape.hidden;
+    add_hop_words(plan);
     plan->n_words *= (unsigned)columns;
     plan->kept_bytes = follows ? kept_bytes(plan) : 0;
     /* of eight columns' exchanges more words queue behind what is in flight; with DeltaNets a layer

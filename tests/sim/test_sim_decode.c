@@ -43,6 +43,10 @@ static const struct setting settings[] = {
     { "q35-a", "n_groups=1,group_sms=3,warps=4,compute=80,split_from=9", 3, 86, 1, 50 },
     { "q35-b", "n_groups=1,group_sms=3,warps=4,split_from=5", 3, 90, 1, 50 },
     { "q35-c", "n_groups=2,group_sms=16,split_from=17", 32, 90, 0, 10 },
+    /* sums in two hops; in the last an SM has more of them than epilogue threads */
+    { "q3-a", "n_groups=2,group_sms=2,warps=4,split_from=17,hops=2", 4, 90, 1, 75 },
+    { "q35-a", "n_groups=1,group_sms=3,warps=4,split_from=9,hops=2", 3, 86, 1, 50 },
+    { "qw2-b", "n_groups=1,group_sms=3,warps=4,hops=2,epilogue_warps=1", 3, 90, 1, 50 },
     /* a group so large that its members merge shares */
     { "q35-c", "n_groups=1,group_sms=16,split_from=17", 16, 90, 0, 3 },
 };
@@ -131,6 +135,30 @@ static void tail_ids(struct reel_session *session, int32_t *ids) {
     assert_int_equal(to - ids, N_NEW);
 }
 
+/* Logits of vectors that are given in the place of ids. */
+enum { N_VECTORS = 3 };
+static float *vector_logits(const struct sim_model *m) {
+    struct reel_error err = { 0 };
+    struct reel_session *session;
+    const int hidden = m->cpu->model.config.hidden;
+    float *vectors = malloc((size_t)(N_VECTORS * hidden) * sizeof *vectors);
+    float *logits = malloc((size_t)(N_VECTORS * m->vocab) * sizeof *logits);
+    for (int i = 0; i < N_VECTORS * hidden; i++)
+        vectors[i] = (float)((i * 37 + 5) % 101 - 50) / 100;
+    const struct reel_session_options options = { .size = sizeof options, .max_context = N_PROMPT };
+    const struct reel_eval eval = { .size = sizeof eval,
+                                    .n = N_VECTORS,
+                                    .embeddings = vectors,
+                                    .output = REEL_OUTPUT_ALL_LOGITS,
+                                    .out = logits,
+                                    .out_floats = (size_t)N_VECTORS * (size_t)m->vocab };
+    require(reel_session_open(&session, m->gpu, &options, &err), &err);
+    require(reel_session_eval(session, &eval, &err), &err);
+    reel_session_close(session);
+    free(vectors);
+    return logits;
+}
+
 /* Logits of the prompt in float32. */
 static float *exact_logits(const struct sim_model *m) {
     const struct model *model = &m->cpu->model;
@@ -200,6 +228,38 @@ static void every_schedule_gives_the_same_bits(void **state) {
     }
 }
 
+/* Sums that reach every SM in two hops are those of one hop, of given ids and of given vectors. */
+static void two_hops_make_the_bits_of_one(void **state) {
+    (void)state;
+    static const struct setting hops[] = {
+        { "q3-a", "n_groups=2,group_sms=2,warps=4", 4, 90, 1, 1 },
+        { "q3-e", "n_groups=2,group_sms=2,warps=6", 4, 90, 1, 1 },
+        { "qw2-b", "n_groups=1,group_sms=3,warps=4,epilogue_warps=1", 3, 86, 1, 1 },
+        { "q35-b", "n_groups=1,group_sms=3,warps=4", 3, 90, 1, 1 },
+    };
+    for (size_t i = 0; i < sizeof hops / sizeof *hops; i++) {
+        float *made[2][2];
+        size_t bytes[2] = { 0 };
+        for (int two = 0; two < 2; two++) {
+            struct sim_model m;
+            struct sim_gpu gpu = gpu_start(&hops[i]);
+            model_start(&m, &hops[i], two ? ",hops=2" : ",hops=1");
+            seed_set(&gpu, 5);
+            made[two][0] = sim_model_logits(m.gpu, prompt, N_PROMPT);
+            made[two][1] = vector_logits(&m);
+            bytes[0] = (size_t)(N_PROMPT * m.vocab) * sizeof(float);
+            bytes[1] = (size_t)(N_VECTORS * m.vocab) * sizeof(float);
+            sim_model_close(&m);
+        }
+        for (int j = 0; j < 2; j++) {
+            if (memcmp(made[0][j], made[1][j], bytes[j]) != 0)
+                fail_msg("%s %s: other logits of %s", hops[i].model, hops[i].options,
+                         j ? "vectors" : "ids");
+            free(made[0][j]), free(made[1][j]);
+        }
+    }
+}
+
 static void epochs_may_come_round(void **state) {
     (void)state;
     struct sim_model m;
@@ -250,6 +310,7 @@ static void an_aborted_launch_is_described_and_the_next_one_is_right(void **stat
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule_gives_the_same_bits),
+        cmocka_unit_test(two_hops_make_the_bits_of_one),
         cmocka_unit_test(epochs_may_come_round),
         cmocka_unit_test(an_aborted_launch_is_described_and_the_next_one_is_right),
     };

@@ -107,6 +107,12 @@ static void mutations_of_warps_whose_slices_are_padding_are_seen(void **state) {
     mutations_try(&padding_mutations, is_seen);
 }
 
+static void mutations_of_two_hops_are_seen(void **state) {
+    (void)state;
+    take("q3-a", OPTIONS ",warps=4,kv_slots=4,hops=2");
+    mutations_try(&hops_mutations, is_seen);
+}
+
 static void nothing_is_seen_where_nothing_is_wrong(void **state) {
     (void)state;
     struct reel_error err = { 0 };
@@ -122,6 +128,7 @@ int main(void) {
         cmocka_unit_test(nothing_is_seen_where_nothing_is_wrong),
         cmocka_unit_test(mutations_are_seen),
         cmocka_unit_test(mutations_of_warps_whose_slices_are_padding_are_seen),
+        cmocka_unit_test(mutations_of_two_hops_are_seen),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

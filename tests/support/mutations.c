@@ -518,16 +518,48 @@ LIST(limits, limits, 3);
 
 /* ---- columns.cu: test_sim_columns.c ---- */
 
+/* of two hops: words taken without their epoch */
+#define REDUCED_EARLY                                                                              \
+    IN("two_hops.cuh", "ok &= word_is24(v[g], w->epoch);", "ok &= v[g] >> 48 != 0;"),              \
+        IN("two_hops.cuh", "(!polls || !word_is24(v[g], w->epoch))", "1")
+#define H_EARLY                                                                                    \
+    IN("two_hops.cuh", "word_is(v[i][0], w->epoch) & word_is(v[i][1], w->epoch)",                  \
+       "(v[i][0] >> 32 && v[i][1] >> 32)")
+
+/* ---- decode.cu with sums in two hops: test_sim_orders.c ---- */
+
+static const struct mutation hops[] = {
+    { "sums of out and down added up before they are there", { REDUCED_EARLY } },
+    { "h of the layer before", { H_EARLY } },
+    { "one place for h after out and after down",
+      { IN("two_hops.cuh", "X_OUT_H = P_WORDS - 2 * M_HIDDEN,",
+           "X_OUT_H = P_WORDS - M_HIDDEN,") } },
+    { "h of the token before kept",
+      { IN("decode.cu", "reduced_start(w, t, kept);", "if (t == 0) reduced_start(w, t, kept);"),
+        IN("decode.cu",
+           "    for (int t = 0; t < w->a->n_tokens; t++) {\n        w->token = t;\n        "
+           "host_look(w);\n#if P_TWO_HOPS\n        float kept[REDUCE_TURNS][2];",
+           "    float kept[REDUCE_TURNS][2];\n    for (int t = 0; t < w->a->n_tokens; t++) {\n     "
+           "   w->token = t;\n        host_look(w);\n#if P_TWO_HOPS") } },
+    { "h of the token before's id kept",
+      { IN("decode.cu",
+           "a->ids && t < a->n_given ? const_load32((const u32 *)a->ids + t) : w->s->id",
+           "w->s->id") } },
+    { "an SM's share of the groups' sums one short",
+      { IN("two_hops.cuh", "r.there = at < REDUCE_SHARE &&",
+           "r.there = at < REDUCE_SHARE - (w->group == P_GROUPS - 1) &&") } },
+};
+LIST(hops, hops, 2);
+
 #define COLUMNS_ATTENTION "columns_attention.cuh"
 #define COLUMNS_HEAD      "columns_head.cuh"
 
 static const struct mutation columns[] = {
     /* words taken without their epoch */
-    { "sums of a column's out and down",
-      { IN("columns.cuh", "ok &= word_is24(v[g], w->epoch);", "ok &= v[g] >> 48 != 0;"),
-        IN("columns.cuh", "(!polls || !word_is24(v[g], w->epoch))", "1") } },
+    { "sums of a column's out and down", { REDUCED_EARLY } },
     { "a column's h, attention and gated values",
-      { EVERYWHERE("columns.cuh", "word_is(v[i][0], w->epoch) & word_is(v[i][1], w->epoch)",
+      { H_EARLY,
+        EVERYWHERE("columns.cuh", "word_is(v[i][0], w->epoch) & word_is(v[i][1], w->epoch)",
                    "(v[i][0] >> 32 && v[i][1] >> 32)") } },
     /* keys and values fetched too early, or of the wrong columns */
     { "K/V of columns not waiting for who goes on",
@@ -574,8 +606,8 @@ static const struct mutation columns_delta[] = {
     { "the epilogue does not know which columns are over",
       { IN("columns.cu", "        columns_anew(w); /* which columns' windows move on */\n", "") } },
     { "a run of another column's words",
-      { EVERYWHERE(COLUMNS_DELTA, "column_take(w, r->column + first + i);",
-                   "column_take(w, 0);") } },
+      { IN(COLUMNS_DELTA, "column_take(w, r->column);\n    head_gates(",
+           "column_take(w, 0);\n    head_gates(") } },
     { "heads of the first column for all",
       { IN(COLUMNS_DELTA, "i.column = i.there ? at / P_GROUP_VALUE_HEADS : 0,",
            "i.column = 0,") } },
@@ -1134,25 +1166,13 @@ static const struct mutation codes[] = {
 };
 LIST(codes, codes, 5);
 
-const struct mutation_list *const mutation_lists[] = { &decode_mutations,
-                                                       &columns_mutations,
-                                                       &columns_delta_mutations,
-                                                       &columns_digits_mutations,
-                                                       &follow_mutations,
-                                                       &follow_delta_mutations,
-                                                       &padding_mutations,
-                                                       &queue_mutations,
-                                                       &packed_mutations,
-                                                       &short_mutations,
-                                                       &far_mutations,
-                                                       &delta_mutations,
-                                                       &tower_mutations,
-                                                       &position_mutations,
-                                                       &bias_mutations,
-                                                       &limits_mutations,
-                                                       &narrow_mutations,
-                                                       &codes_mutations,
-                                                       NULL };
+const struct mutation_list *const mutation_lists[] = {
+    &decode_mutations,         &hops_mutations,   &columns_mutations,      &columns_delta_mutations,
+    &columns_digits_mutations, &follow_mutations, &follow_delta_mutations, &padding_mutations,
+    &queue_mutations,          &packed_mutations, &short_mutations,        &far_mutations,
+    &delta_mutations,          &tower_mutations,  &position_mutations,     &bias_mutations,
+    &limits_mutations,         &narrow_mutations, &codes_mutations,        NULL
+};
 
 /* ---- which of them a run tries ---- */
 

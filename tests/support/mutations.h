@@ -26,11 +26,11 @@ struct mutation_list {
     int n, shares; /* runs that it takes to try all */
 };
 
-extern const struct mutation_list decode_mutations, columns_mutations, columns_delta_mutations,
-    columns_digits_mutations, follow_mutations, follow_delta_mutations, padding_mutations,
-    queue_mutations, packed_mutations, short_mutations, far_mutations, delta_mutations,
-    tower_mutations, position_mutations, bias_mutations, limits_mutations, narrow_mutations,
-    codes_mutations;
+extern const struct mutation_list decode_mutations, hops_mutations, columns_mutations,
+    columns_delta_mutations, columns_digits_mutations, follow_mutations, follow_delta_mutations,
+    padding_mutations, queue_mutations, packed_mutations, short_mutations, far_mutations,
+    delta_mutations, tower_mutations, position_mutations, bias_mutations, limits_mutations,
+    narrow_mutations, codes_mutations;
 extern const struct mutation_list *const mutation_lists[]; /* all, NULL at the end */
 
 /* What the fake compiler is told, until it is reset. */
