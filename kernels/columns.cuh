@@ -162,7 +162,7 @@ DEV void columns_stream(struct worker *w, float (*d)[COLUMN_SUMS], const u32 *x,
 /* Multiplies the tiles of a phase that were not preloaded. */
 DEV void columns_rest(struct worker *w, float (*d)[COLUMN_SUMS], const u32 *x, const int split, int preload, int tiles,
                       int warp_rows, const int format) {
-    const int stride = (split ? X_STRIDE : INPUT_STRIDE) * TILE_PARTS(format), round = stream_round(warp_rows);
+    const int stride = (split ? X_STRIDE : INPUT_STRIDE) * TILE_PARTS(format), round = STREAM_ROUND(warp_rows);
     const int begin = (preload + round - 1) / round * round, end = tiles / round * round;
     if (preload >= tiles) return;
     stream_freely(w, 1);

@@ -168,18 +168,21 @@ DEV void consume(struct worker *w) {
 }
 
 #if P_TWO_HOPS
-/* Makes the words of h that an epilogue thread keeps, once the token before has been picked. */
+/* Makes the words of h that an epilogue thread keeps, once the token before has been picked. As in token_end, what
+ * says whether a vector is given is no pointer. */
 DEV void reduced_start(struct worker *w, int t, float (*kept)[2]) {
     const struct decode_args *a = w->a;
-    const float *given = a->embeddings && t < a->n_given ? a->embeddings + (size_t)t * M_HIDDEN : 0;
-    const u32 id = a->ids && t < a->n_given ? const_load32((const u32 *)a->ids + t) : w->s->id;
+    const int is_given = t < a->n_given;
     UNROLL
     for (int n = 0; n < REDUCE_TURNS; n++) {
         const int word = reduced_at(w, n).word;
-        if (given)
-            kept[n][0] = const_loadf(given + 2 * word), kept[n][1] = const_loadf(given + 2 * word + 1);
-        else
+        if (is_given && a->embeddings) {
+            const float *given = a->embeddings + (size_t)t * M_HIDDEN + 2 * word;
+            kept[n][0] = const_loadf(given), kept[n][1] = const_loadf(given + 1);
+        } else {
+            const u32 id = is_given && a->ids ? const_load32((const u32 *)a->ids + t) : w->s->id;
             embedding_two(a, id, word, kept[n]);
+        }
     }
 }
 #endif

@@ -69,26 +69,42 @@ DEV u32 digits_of(float x, float factor) {
     return (bits + (0x808080u - 0x4b400000u)) ^ 0x808080u;
 }
 
+/* Stores the digits of two numbers of each lane: words `word` of their slice, of which there are `words`. */
+DEV void digits_store_word(u32 *to, float a0, float b0, int word, int words, float factor, int second) {
+    const int part = word / 8;
+    const u32 mine0 = digits_of(a0, factor), mine1 = digits_of(b0, factor);
+    const u32 other0 = shuffle_xor(mine0, 4), other1 = shuffle_xor(mine1, 4);
+    const u32 a = second ? other0 : mine0, b = second ? mine0 : other0;
+    const u32 c = second ? other1 : mine1, d = second ? mine1 : other1;
+    const u32 ab = bytes_pick(a, b, 0x5140), cd = bytes_pick(c, d, 0x5140); /* digits 0 and 1 */
+    u32 *x = to + part / 2 * DIGIT_STEP + word % 4 * 2 + part % 2;
+    if (word >= words) return;
+    if (second) {
+        x[DIGIT_WORDS] = bytes_pick(ab, cd, 0x7632);
+    } else {
+        x[0] = bytes_pick(ab, cd, 0x5410);
+        x[2 * DIGIT_WORDS] = bytes_pick(bytes_pick(a, b, 0x0062), bytes_pick(c, d, 0x0062), 0x5410);
+    }
+}
+
 /* Stores the digits of a slice. Lane l has its words i * 32 + l, of two numbers each, in v[2 * i] and v[2 * i + 1];
- * there are `words` of them, a multiple of 16. to: the column's first word in the first step. */
-DEV void digits_store(u32 *to, const float *v, int turns, int words, float factor, int lane) {
+ * there are `words` of them, a multiple of 16. to: the column's first word in the first step. Many turns are a loop,
+ * which finds the next numbers in the same registers: written out they are kilobytes of instructions in each phase. */
+enum { DIGIT_TURNS_WRITTEN = 4 };
+DEV void digits_store(u32 *to, float *v, const int turns, int words, float factor, int lane) {
     const int second = lane & 4; /* of the columns 2 c + 8 and 2 c + 9 */
-    UNROLL
+    if (turns <= DIGIT_TURNS_WRITTEN) {
+        UNROLL
+        for (int i = 0; i < turns; i++)
+            digits_store_word(to, v[2 * i], v[2 * i + 1], i * LANES + lane, words, factor, second);
+        return;
+    }
+    NO_UNROLL
     for (int i = 0; i < turns; i++) {
-        const int word = i * LANES + lane, part = word / 8;
-        const u32 mine0 = digits_of(v[2 * i], factor), mine1 = digits_of(v[2 * i + 1], factor);
-        const u32 other0 = shuffle_xor(mine0, 4), other1 = shuffle_xor(mine1, 4);
-        const u32 a = second ? other0 : mine0, b = second ? mine0 : other0;
-        const u32 c = second ? other1 : mine1, d = second ? mine1 : other1;
-        const u32 ab = bytes_pick(a, b, 0x5140), cd = bytes_pick(c, d, 0x5140); /* digits 0 and 1 */
-        u32 *x = to + part / 2 * DIGIT_STEP + word % 4 * 2 + part % 2;
-        if (word >= words) continue;
-        if (second) {
-            x[DIGIT_WORDS] = bytes_pick(ab, cd, 0x7632);
-        } else {
-            x[0] = bytes_pick(ab, cd, 0x5410);
-            x[2 * DIGIT_WORDS] = bytes_pick(bytes_pick(a, b, 0x0062), bytes_pick(c, d, 0x0062), 0x5410);
-        }
+        digits_store_word(to, v[0], v[1], i * LANES + lane, words, factor, second);
+        UNROLL
+        for (int j = 0; j + 2 < 2 * turns; j++)
+            v[j] = v[j + 2];
     }
 }
 

@@ -12,7 +12,11 @@
 DEV void down_consume(struct worker *w, const struct held *t) {
     const int first = w->warp % P_DOWN_K_PARTS * (P_DOWN_WARP_K * 8);
     u32 x[XWORDS(DOWN)];
-    int have = P_GROUP_INTERMEDIATE / 2 - first;
+    enum {
+        LONG = (SLICE > 4 || DIGITS(P_DOWN_FORMAT)) && XWORDS(DOWN) > 4 &&
+               P_GROUP_INTERMEDIATE == P_DOWN_K_PARTS * P_DOWN_WARP_K * TILE_K
+    };
+    int have = LONG ? P_DOWN_WARP_K * 8 : P_GROUP_INTERMEDIATE / 2 - first; /* as with LONG_SLICES */
     if (have > P_DOWN_WARP_K * 8) have = P_DOWN_WARP_K * 8;
     gather_pairs(w, gated_words(w) + first, x, P_DOWN_WARP_K * 8, have, WAIT_GATED);
     profile_layer(w, MARK_DOWN_INPUT);

@@ -9,9 +9,22 @@
 #include "mma.cuh"
 #include "ring.cuh"
 
-/* How many tiles a warp has in a phase, and how many of them it holds in registers before its input arrives. */
-#define TILES(S)   (P_##S##_WARP_ROWS * P_##S##_WARP_K / TILE_PARTS(P_##S##_FORMAT))
-#define PRELOAD(S) (TILES(S) < PRELOAD_TILES ? TILES(S) : PRELOAD_TILES)
+/* How many tiles a warp has in a phase. */
+#define TILES(S) (P_##S##_WARP_ROWS * P_##S##_WARP_K / TILE_PARTS(P_##S##_FORMAT))
+/* Tiles that a warp streams in a round, after which a tile is of the same row tile, and of the same place in a slot,
+ * again. Rounds are a loop: written out, a layer of an 8B model is half a megabyte of instructions, and one of eight
+ * columns more than an SM keeps, whose fetching takes longer than its arithmetic. */
+#define STREAM_ROUND(warp_rows)                                                                                        \
+    ((warp_rows) == 1 ? 2 * P_SLOT_TILES : (warp_rows) % P_SLOT_TILES ? (warp_rows)*P_SLOT_TILES : (warp_rows))
+#define ROUND(S) STREAM_ROUND(P_##S##_WARP_ROWS)
+/* How many tiles a warp holds in registers before its input arrives. Tiles that are held are written out. Where a layer
+ * is more code than an SM keeps and a phase's rounds are a loop, one round is held at most: the other tiles wait in the
+ * ring until the loop comes to them. */
+#define LOOPS(S)                                                                                                       \
+    (SLICE > 4 && DIGITS(P_##S##_FORMAT) &&                                                                            \
+     (PRELOAD_TILES + ROUND(S) - 1) / ROUND(S) * ROUND(S) < TILES(S) / ROUND(S) * ROUND(S))
+#define ROUND_HELD(S) (PRELOAD_TILES < ROUND(S) ? 0 : ROUND(S))
+#define PRELOAD(S)    (TILES(S) < PRELOAD_TILES ? TILES(S) : LOOPS(S) ? ROUND_HELD(S) : PRELOAD_TILES)
 /* TILES_TAKE takes the preloaded tiles out of the ring into t, in the bytes of their format. XWORDS is how many words
  * of the phase's input one lane holds. */
 #define TILES_TAKE(w, t, S) tiles_take(w, t, PRELOAD(S), P_##S##_FORMAT)
@@ -122,13 +135,6 @@ DEV void ssq_store(struct worker *w, const float *h, float *ssq) {
     if (w->lane == 0) ssq[w->warp] = sum;
 }
 
-/* Tiles that a warp streams in a round, after which a tile is of the same row tile, and of the same place in a slot,
- * again. Rounds are a loop: written out, a layer of an 8B model is half a megabyte of instructions, and one of eight
- * columns more than an SM keeps, whose fetching takes longer than its arithmetic. */
-DEV int stream_round(int warp_rows) {
-    return warp_rows == 1 ? 2 * P_SLOT_TILES : warp_rows % P_SLOT_TILES ? warp_rows * P_SLOT_TILES : warp_rows;
-}
-
 #if TILES_NARROW
 /* Multiplies this warp's tiles from `from` on up to `to` as they come out of the ring; tile 0 is the first of x. */
 DEV void digits_stream(struct worker *w, struct digit_sums *s, const u32 *x, int from, int to, int warp_rows,
@@ -145,7 +151,7 @@ DEV void digits_stream(struct worker *w, struct digit_sums *s, const u32 *x, int
 /* Multiplies the tiles of a phase that were not preloaded. */
 DEV void digits_rest(struct worker *w, struct digit_sums *s, const u32 *x, int preload, int tiles, int warp_rows,
                      const int format) {
-    const int steps = TILE_PARTS(format) / 2, round = stream_round(warp_rows);
+    const int steps = TILE_PARTS(format) / 2, round = STREAM_ROUND(warp_rows);
     const int begin = (preload + round - 1) / round * round, end = tiles / round * round;
     if (preload >= tiles) return;
     stream_freely(w, 1);

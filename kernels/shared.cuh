@@ -34,6 +34,8 @@ enum { BARRIER_PARTS = 1, PART_BARRIERS = 4, BARRIER_CONSUMERS = 5 };
 /* Words of two values that a consumer warp holds of h, the hidden state: its k tiles have 8 words each. SLICE is how
  * many of them one lane holds. */
 enum { SLICE_WORDS = P_QKV_WARP_K * 8, SLICE = (SLICE_WORDS + LANES - 1) / LANES };
+/* Long slices without padding need no looking which of their words exist, which is many instructions. */
+enum { LONG_SLICES = SLICE > 4 && SLICE_WORDS % LANES == 0 && P_WARPS *SLICE_WORDS == M_HIDDEN / 2 };
 
 /* Each program says itself what its blocks keep in shared memory: decode_shared.cuh and short_shared.cuh. Both
  * structs have the barriers `full` and `empty` of the weight ring, `cap` and `end`. */

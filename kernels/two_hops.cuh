@@ -26,7 +26,7 @@ enum { X_OUT_H = P_WORDS - 2 * M_HIDDEN, X_DOWN_H = P_WORDS - M_HIDDEN };
 DEV void h_gather(struct worker *w, int exchange, float (*h)[2 * SLICE], enum wait_kind kind) {
     enum { ITEMS = P_COLUMNS * SLICE, CHUNK = MIN(ITEMS, P_COLUMNS > 4 ? 8 : GATHER_WORDS / 2) };
     const u64 *from = column_words(w, exchange, 0) + 2 * (w->warp * SLICE_WORDS + w->lane);
-    int have = M_HIDDEN / 2 - w->warp * SLICE_WORDS;
+    int have = LONG_SLICES ? SLICE_WORDS : M_HIDDEN / 2 - w->warp * SLICE_WORDS;
     const int none = have <= 0; /* waits for a word all the same, as in gather_pairs */
     if (none) from += 2 * (have - 1), have = 1;
     if (have > SLICE_WORDS) have = SLICE_WORDS;

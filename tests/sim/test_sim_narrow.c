@@ -134,9 +134,10 @@ static const struct setting settings[] = {
       0.02,
       0.002,
       0 },
-    /* K-quants as in files: two types in qkv and, from layer to layer, in down; tied */
+    /* K-quants as in files: two types in qkv and, from layer to layer, in down; tied, so that sums
+     * in two hops begin with rows of a narrow matrix */
     { "ll-k",
-      "n_groups=2,group_sms=2,warps=4,prefill_tokens=128,prefill_from=4,short_positions=0",
+      "n_groups=2,group_sms=2,warps=4,hops=2,prefill_tokens=128,prefill_from=4,short_positions=0",
       4,
       90,
       { { K_MIXED, 0, 0 },
@@ -176,6 +177,20 @@ static const struct setting settings[] = {
       0.02,
       0.002,
       16 },
+    /* long slices of h and of the gated values, phases of which one round of tiles is held, or none */
+    { "q3-h",
+      "n_groups=1,group_sms=4,warps=4,hops=2,prefill_from=0",
+      4,
+      90,
+      { { INT4_ZEROS, 128, PLANE_BF16 },
+        { INT4_ZEROS, 32, PLANE_F16 },
+        { INT4_ZEROS, 128, PLANE_BF16 },
+        { ROWS_INT8, 0, PLANE_BF16 },
+        { ROWS_INT8, 0, PLANE_F32 } },
+      { 4 },
+      0.02,
+      0.002,
+      0 },
 };
 enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings), MOST_LENGTHS = 4 };
 
