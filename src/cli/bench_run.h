@@ -17,6 +17,7 @@ struct bench_how {
     struct reel_sampling sampling;
     enum reel_speculation speculation;
     int most_drafts;
+    const struct reel_model *draft; /* guesses; or NULL */
     bool one_at_a_time;             /* a call, and so a launch on a GPU, for each generated token */
     const struct reel_meter *meter; /* NULL: energy is not measured */
 };
@@ -34,6 +35,7 @@ struct bench_row {
     double bytes_per_s;    /* of weights and KV cache that decoding must read; 0 for prompts */
     double joules_a_token; /* of the whole GPU; 0: not measured */
     double watts;          /* meanwhile */
+    int n_drafted, n_accepted; /* guesses that were checked, and those that were right */
 };
 
 /* llama-bench's: "pp512", "tg128 @ d4096". */
