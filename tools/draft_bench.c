@@ -6,11 +6,14 @@
  * ids differ from those without drafts.
  *
  *   position    where the session stands when the clock starts
- *   guesses     of a pass; "auto": as many as are measured to be fastest
+ *   ids         greedy, or drawn: then none repeat, and auto has nothing else to guess from
+ *   guesses     of a pass; "auto": as many as are measured to be fastest; "-": no draft model
  *   right       the chance of a guess
  *   us a round  of the draft model's guesses and the pass that checks them; of "-": of a pass
- *   us a guess  of the draft model alone, of one, with its launch
- *   ids         IDS (160) greedy ones, the best of three runs */
+ *   us a guess  of that for one guess, with its share of the launch
+ *
+ * Each line is the best of three runs of IDS (160) ids. Those of 0.75 come first, as time may be
+ * over before the others have come. */
 #include "base/memory.h"
 #include "runtime/session.h"
 
@@ -25,6 +28,7 @@ static struct bench {
     struct reel_model oracle; /* the draft model with calls of its own */
     struct backend_ops ops;
     double right;
+    struct reel_sampling sampling;
     int n, n_prompt;
     int32_t *prompt, *ids; /* what comes behind the prompt: [WARM + n] */
     double alone_us;
@@ -89,6 +93,7 @@ static enum reel_status generate(struct reel_session *s, int n, enum reel_specul
                                  int most, struct reel_generation_result *result,
                                  struct reel_error *err) {
     const struct reel_generation g = { .size = sizeof g,
+                                       .sampling = &b.sampling,
                                        .max_tokens = n,
                                        .ignore_stop_ids = true,
                                        .speculation = speculation,
@@ -144,45 +149,56 @@ static enum reel_status run(enum reel_speculation speculation, int most, double 
     if (status != REEL_OK) return status;
     const struct reel_generation_result *r = &best.result;
     const double us = best.ms * 1e3 / r->n_tokens;
-    if (speculation == REEL_SPECULATION_OFF) b.alone_us = us;
-    if (speculation == REEL_SPECULATION_OFF) strcpy(guesses, "-");
-    if (most > 0) snprintf(guesses, sizeof guesses, "%d", most);
-    if (speculation != REEL_SPECULATION_OFF) snprintf(chance, sizeof chance, "%.2f", right);
-    printf("%d\t%s\t%s\t%d\t%d\t%.1f\t%.1f\t%.3f\t%.1f\t%.3f\t%s\n", b.n_prompt, guesses, chance,
-           r->n_drafted, r->n_accepted, best.ms * 1e3 / r->n_passes, best.guess_ms * 1e3,
+    if (speculation == REEL_SPECULATION_OFF) {
+        b.alone_us = us;
+        snprintf(guesses, sizeof guesses, "-");
+    } else {
+        if (most > 0) snprintf(guesses, sizeof guesses, "%d", most);
+        snprintf(chance, sizeof chance, "%.2f", right);
+    }
+    printf("%d\t%s\t%s\t%s\t%d\t%d\t%.1f\t%.1f\t%.3f\t%.1f\t%.3f\t%s\n", b.n_prompt,
+           b.sampling.temperature > 0 ? "drawn" : "greedy", guesses, chance, r->n_drafted, r->n_accepted, best.ms * 1e3 / r->n_passes, best.guess_ms * 1e3,
            (double)r->n_tokens / r->n_passes, 1e6 / us, b.alone_us / us,
            speculation == REEL_SPECULATION_OFF ? "-"
            : b.differs                         ? "OTHER IDS"
-                                               : "same");
+                                               : "yes");
     fflush(stdout);
     return REEL_OK;
 }
 
-static enum reel_status bench_from(int n_prompt, struct reel_error *err) {
-    static const double shares[] = { 0, 0.5, 0.75, 0.9, 1 };
-    static const int guesses[] = { 1, 2, 3, 5, 7, 0 };
+/* How many guesses are tried; 0: auto. */
+static const int greedy_guesses[] = { 3, 1, 2, 5, 7 }, drawn_guesses[] = { 3, 0 };
+enum { N_GREEDY = 5, N_DRAWN = 2 };
+
+static enum reel_status bench_from(int n_prompt, double right, bool drawn, struct reel_error *err) {
+    const int n = drawn ? N_DRAWN : N_GREEDY, *guesses = drawn ? drawn_guesses : greedy_guesses;
     b.n_prompt = n_prompt;
+    b.sampling = (struct reel_sampling){ .size = sizeof b.sampling,
+                                         .temperature = drawn ? 1.0F : 0.0F,
+                                         .seed = 7 };
     enum reel_status status = run(REEL_SPECULATION_OFF, 0, 0, err);
-    for (size_t i = 0; i < sizeof shares / sizeof *shares && status == REEL_OK; i++)
-        for (size_t k = 0; k < sizeof guesses / sizeof *guesses && status == REEL_OK; k++)
-            status = run(guesses[k] ? REEL_SPECULATION_DRAFT : REEL_SPECULATION_AUTO, guesses[k],
-                         shares[i], err);
+    for (int i = 0; i < n && status == REEL_OK; i++)
+        status = run(guesses[i] ? REEL_SPECULATION_DRAFT : REEL_SPECULATION_AUTO, guesses[i], right,
+                     err);
     return status;
 }
 
 static enum reel_status bench_all(struct reel_error *err) {
     static const int prompts[] = { 32, 4000 };
+    static const double shares[] = { 0.75, 0.5, 0.9, 1, 0 };
     const int most = prompts[sizeof prompts / sizeof *prompts - 1];
     enum reel_status status = mem_zeroed(&b.prompt, (size_t)most, sizeof *b.prompt, "ids", err);
     if (status == REEL_OK)
         status = mem_zeroed(&b.ids, (size_t)(WARM + b.n), sizeof *b.ids, "ids", err);
     for (int i = 0; i < most && status == REEL_OK; i++)
         b.prompt[i] = (i * 37 + 11) % b.model->model.config.vocab;
-    puts("position\tguesses\tright\tdrafted\taccepted\tus a round\tus a guess\tids a pass\ttok/s\t"
-         "times\tids");
-    for (size_t i = 0; i < sizeof prompts / sizeof *prompts && status == REEL_OK; i++)
-        if (prompts[i] + WARM + b.n + 8 <= b.model->model.config.max_context)
-            status = bench_from(prompts[i], err);
+    puts("position\tids\tguesses\tright\tdrafted\taccepted\tus a round\tus a guess\tids a pass\t"
+         "tok/s\ttimes\tsame");
+    for (size_t i = 0; i < 4 * sizeof shares / sizeof *shares && status == REEL_OK; i++) {
+        const int n_prompt = prompts[i % 4 / 2];
+        if (n_prompt + WARM + b.n + 8 <= b.model->model.config.max_context)
+            status = bench_from(n_prompt, shares[i / 4], i % 2, err);
+    }
     return status;
 }
 
@@ -206,8 +222,10 @@ int main(int argc, char **argv) {
     if (status == REEL_OK) status = reel_model_open(&b.model, argv[1], &o, &err);
     if (status == REEL_OK) {
         b.ops = *b.draft->ops;
-        if (b.ops.decode) b.ops.decode = oracle_decode;
-        else b.ops.eval = oracle_eval;
+        if (b.ops.decode)
+            b.ops.decode = oracle_decode;
+        else
+            b.ops.eval = oracle_eval;
         b.oracle = *b.draft;
         b.oracle.ops = &b.ops;
         status = bench_all(&err);

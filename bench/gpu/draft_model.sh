@@ -5,7 +5,7 @@
 #
 #   bench/gpu/draft_model.sh [TARGET DRAFT]      shapes; default: qwen3-8b qwen3-0.6b
 #
-# Writes $OUT/gpu-draft-model.csv and prints a table last: pairs with a guess right in 0.75, and what auto makes of it.
+# Writes $OUT/gpu-draft-model.csv and prints a table last: that of guesses of which three in four are right.
 # DEVICE=cpu tries the script without a GPU; GPU_OPTIONS="KEY=VALUE ..." is handed to both models; IDS is how many are
 # made in a run (160); LIMIT how many seconds all may take (540). The exit status is 1 when ids differ or a launch fails.
 set -uo pipefail
@@ -29,6 +29,7 @@ if [ $bad = 1 ]; then
     cat "$csv"
 else
     grep '^#' "$csv"
-    grep -P 'position|\t-\t-\t|\t0.75\t' "$KEEP/draft.tsv" | column -t -s "$(printf '\t')"
+    grep -P 'position|\t-\t-\t|\t0.75\t' "$KEEP/draft.tsv" | awk '!seen[$0]++ && ($3 != "-" || !alone[$1 $2]++)' FS='\t' |
+        column -t -s "$(printf '\t')"
 fi
 exit $bad

@@ -73,6 +73,7 @@ void draft_session_close(struct draft_session *d) {
 void draft_session_begin(struct draft_session *d) {
     d->failed = false;
     d->n_known = INT_MAX;
+    d->n_looked = 0;
     err_clear(&d->why);
 }
 
@@ -83,8 +84,9 @@ bool draft_session_can(const struct draft_session *d, int n) {
 /* An embedding has no id, and one of a longer vocabulary none here. */
 static void look_for_strangers(struct draft_session *d, const int32_t *ids, int n) {
     const int32_t vocab = d->session->model->model.config.vocab;
-    for (int i = 0; i < n && d->n_known == INT_MAX; i++)
+    for (int i = d->n_looked; i < n && d->n_known == INT_MAX; i++)
         if (ids[i] < 0 || ids[i] >= vocab) d->n_known = i;
+    d->n_looked = n;
 }
 
 static int32_t draw(struct draft_session *d, const float *logits, int64_t position) {

@@ -23,7 +23,8 @@ struct draft_session {
     float *logits;  /* f32 [vocab] of the session's model, where the other's is shorter; else NULL */
     double share;   /* of a pass of the session's model, that a guess is first taken to cost */
     double step_ms; /* that a guess took, lately; 0: none was timed */
-    int n_known;    /* ids of the session that it knows, as far as was seen; else INT_MAX */
+    int n_known;    /* ids of the session up to one that it does not know; INT_MAX: it knows all */
+    int n_looked;   /* of so many, which were looked at */
     bool failed;    /* it guesses no more; `why` */
     struct reel_error why;
     /* of the last call of draft_session_guess */
