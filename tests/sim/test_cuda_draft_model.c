@@ -22,7 +22,7 @@ enum { CONTEXT = 96, N_PROMPT = 11, N_NEW = 22, MORE = 3 };
 
 /* own: f.m's weights once more. */
 static struct fixture {
-    struct sim_model m, own, other;
+    struct sim_model m, own, other, longer;
     struct sim_gpu gpu;
     struct reel_error err;
 } f;
@@ -150,9 +150,11 @@ static int start(void **state) {
     sim_model_open(&f.m, "q3-a");
     sim_model_open(&f.own, "q3-a");
     sim_model_open(&f.other, "q3-e");
+    sim_model_open(&f.longer, "qw2-p"); /* its vocabulary is padded */
     good(sim_model_load(&f.m, SMALL, &f.err));
     good(sim_model_load(&f.own, SMALL, &f.err));
     good(sim_model_load(&f.other, SMALL, &f.err));
+    good(sim_model_load(&f.longer, SMALL, &f.err));
     return 0;
 }
 static int stop(void **state) {
@@ -161,6 +163,10 @@ static int stop(void **state) {
     sim_model_close(&f.own);
     sim_model_close(&f.other);
     return 0;
+}
+static int stop_all(void **state) {
+    sim_model_close(&f.longer);
+    return stop(state);
 }
 
 /* The first launch begins with the prompt's last row, and makes some ids without. */
@@ -186,6 +192,23 @@ static void a_model_that_knows_nothing_changes_nothing(void **state) {
     assert_true(assert_same(&drawn).n_drafted > 0);
     const struct kind many = { .draft = f.other.gpu, .most_drafts = 7 };
     assert_true(assert_same(&many).n_drafted > 7);
+}
+
+/* A guess beyond the shorter vocabulary is none, and a column is not given what it has no row for. */
+static void a_vocabulary_may_be_padded(void **state) {
+    (void)state;
+    const float temperatures[] = { 0, 1, 5 };
+    for (int i = 0; i < 3; i++) {
+        const struct kind longer = { .draft = f.longer.gpu,
+                                     .temperature = temperatures[i],
+                                     .most_drafts = 3 };
+        const struct kind shorter = { .model = f.longer.gpu,
+                                      .draft = f.own.gpu,
+                                      .temperature = temperatures[i],
+                                      .most_drafts = 3 };
+        (void)assert_same(&longer); /* which may have nothing to say at all */
+        (void)assert_same(&shorter); /* likewise, behind an id that it does not know */
+    }
 }
 
 static void whatever_ends_it_ends_it_there(void **state) {
@@ -343,6 +366,7 @@ int main(void) {
     struct CMUnitTest tests[] = {
         in_turn(a_model_guesses_right_for_itself),
         in_turn(a_model_that_knows_nothing_changes_nothing),
+        in_turn(a_vocabulary_may_be_padded),
         in_turn(whatever_ends_it_ends_it_there),
         in_turn(no_pass_has_more_drafts_than_allowed),
         in_turn(pulled_ids_are_those_without),
@@ -358,6 +382,6 @@ int main(void) {
     };
     SHARE_TESTS("cuda-draft-model", 2, tests);
     SHARE_TESTS("cuda-draft-model-recurrent", 2, recurrent);
-    const int failed = cmocka_run_group_tests(tests, start, stop);
+    const int failed = cmocka_run_group_tests(tests, start, stop_all);
     return failed + cmocka_run_group_tests(recurrent, start_recurrent, stop);
 }

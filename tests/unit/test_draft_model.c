@@ -483,6 +483,41 @@ static void a_draft_model_may_fail(void **state) {
     free(plain);
 }
 
+/* A program cancels while the draft model reads. */
+static struct reel_session *to_cancel;
+static enum reel_status cancelled_eval(struct backend_state *state, const struct backend_eval *eval,
+                                       struct reel_error *err) {
+    if (evals_left-- == 0) {
+        reel_session_cancel(to_cancel);
+        assert_true(atomic_load(eval->cancel)); /* it is told */
+    }
+    return cpu_backend.eval(state, eval, err);
+}
+
+static void cancelling_reaches_the_draft_model(void **state) {
+    (void)state;
+    struct backend_ops ops = cpu_backend;
+    struct reel_model told = *hybrid;
+    const struct reel_generation g = { .max_tokens = 30, .ignore_stop_ids = true };
+    ops.eval = cancelled_eval;
+    told.ops = &ops;
+    for (int n = 0; n < 4; n++) {
+        struct tale t = { .session = open_for(&(struct pair){ demo, &told }, 0) };
+        to_cancel = t.session;
+        evals_left = n;
+        read_verse(t.session);
+        tell(&t, &g, REEL_SPECULATION_DRAFT, n & 1);
+        assert_int_equal(t.result.reason, REEL_STOP_CANCELLED);
+        assert_null(t.result.draft_problem);
+        assert_true(t.n < 30);
+        t.n = 0; /* a request is over with the call that it was meant for */
+        tell(&t, &g, REEL_SPECULATION_DRAFT, false);
+        assert_int_equal(t.result.reason, REEL_STOP_MAX_TOKENS);
+        assert_true(t.result.n_drafted > 0);
+        reel_session_close(t.session);
+    }
+}
+
 /* ---- several sessions ---- */
 
 struct speaker {
@@ -584,6 +619,49 @@ static void what_is_not_allowed_is_said(void **state) {
 
 /* ---- vocabularies ---- */
 
+/* Of 320 and 512 rows, with the same tokens. */
+static void a_vocabulary_may_be_padded(void **state) {
+    (void)state;
+    struct golden_model files[2];
+    struct reel_model *models[2];
+    struct reel_error err = { 0 };
+    const struct reel_model_options options = { .size = sizeof options, .device = "cpu" };
+    int32_t prompt[20];
+    for (int i = 0; i < 20; i++)
+        prompt[i] = 30 + i * 11;
+    for (int i = 0; i < 2; i++) {
+        golden_model_open(&files[i], i ? "q3-c" : "q3-a");
+        golden_require(reel_model_open(&models[i], files[i].folder, &options, &err), &err);
+    }
+    for (int i = 0; i < 6; i++) {
+        struct reel_model *const model = models[i % 2], *const draft = models[1 - i % 2];
+        const struct reel_sampling sampling = { .size = sizeof sampling,
+                                                .temperature = i < 2 ? 0 : i < 4 ? 1 : 5,
+                                                .seed = 4 };
+        const struct reel_generation g = { .max_tokens = 60,
+                                           .ignore_stop_ids = true,
+                                           .sampling = &sampling,
+                                           .most_drafts = 3 };
+        struct tale t[2] = { { .session = open_for(&(struct pair){ model, draft }, 200) },
+                             { .session = open_for(&(struct pair){ model, NULL }, 200) } };
+        assert_int_equal(t[0].session->draft->n_ids, 320);
+        for (int k = 0; k < 2; k++) {
+            golden_require(reel_session_sync(t[k].session, prompt, 20, NULL, &err), &err);
+            tell(&t[k], &g, k ? REEL_SPECULATION_OFF : REEL_SPECULATION_DRAFT, false);
+            assert_int_equal(t[k].n, 60);
+            reel_session_close(t[k].session);
+        }
+        assert_memory_equal(t[0].ids, t[1].ids, sizeof t[0].ids);
+        assert_null(t[0].result.draft_problem);
+        /* behind an id that the shorter one does not know, it guesses nothing */
+        if (model == models[0]) assert_true(t[0].result.n_drafted > 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        reel_model_close(models[i]);
+        golden_model_close(&files[i]);
+    }
+}
+
 /* A model of a tokenizer alone. */
 static void make_vocabulary(struct model *m, const char *name, int rows, int stop_id,
                             const char *from, const char *to) {
@@ -667,6 +745,8 @@ int main(void) {
         cmocka_unit_test(a_short_draft_model_guesses_as_far_as_it_goes),
         cmocka_unit_test(behind_an_embedding_there_are_no_guesses),
         cmocka_unit_test(a_draft_model_may_fail),
+        cmocka_unit_test(cancelling_reaches_the_draft_model),
+        cmocka_unit_test(a_vocabulary_may_be_padded),
         cmocka_unit_test(sessions_guess_beside_each_other),
         cmocka_unit_test(what_is_not_allowed_is_said),
         cmocka_unit_test(vocabularies_are_compared),
