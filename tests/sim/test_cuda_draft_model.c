@@ -2,6 +2,7 @@
  * and ids and why they end are those without. A model guesses for itself, whose guesses are right,
  * and another of random weights for it, whose guesses are wrong; the same where one of them has
  * recurrent states, and where one of them runs on the CPU. */
+#include "cuda/run/cuda_state.h"
 #include "runtime/session.h"
 #include "support/shares.h"
 #include "support/sim_model.h"
@@ -362,6 +363,44 @@ static void a_state_is_that_without(void **state) {
     }
 }
 
+/* ---- a prompt's last row ---- */
+
+#define PROMPTS "n_groups=1,group_sms=6,warps=4,prefill_tokens=128,prefill_from=4,short_positions=0,poison=1"
+
+static int start_prompts(void **state) {
+    (void)state;
+    f.gpu = sim_gpu_controls();
+    f.gpu.cuda->gpu.n_sms = 6;
+    sim_model_open(&f.m, "q3-p");
+    sim_model_open(&f.own, "q3-p");
+    sim_model_open(&f.other, "q35-p");
+    good(sim_model_load(&f.m, PROMPTS, &f.err));
+    good(sim_model_load(&f.own, PROMPTS, &f.err));
+    good(sim_model_load(&f.other, PROMPTS, &f.err));
+    return 0;
+}
+
+/* Decoding begins with it, in a launch without drafts; those come behind it. */
+static void a_prompt_is_gone_on_from_with_the_same_ids(void **state) {
+    (void)state;
+    struct tale t = { 0 };
+    open_session(&(struct kind){ 0 }, true, &t);
+    assert_int_equal(t.session->state->last_row_end, N_PROMPT);
+    reel_session_close(t.session);
+    const struct kind kinds[] = {
+        { .max_tokens = 1 },
+        { .max_tokens = 2, .temperature = 0.6f },
+        { .max_tokens = 18 },
+        { .max_tokens = 18, .temperature = 0.6f, .pulled = true },
+        { .max_tokens = 12, .draft = f.other.gpu },
+        { .max_tokens = 12, .model = f.other.gpu, .draft = f.m.gpu },
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct reel_generation_result r = assert_same(&kinds[i]);
+        if (kinds[i].max_tokens > 2) assert_true(r.n_drafted > 0);
+    }
+}
+
 int main(void) {
     struct CMUnitTest tests[] = {
         in_turn(a_model_guesses_right_for_itself),
@@ -382,6 +421,10 @@ int main(void) {
     };
     SHARE_TESTS("cuda-draft-model", 2, tests);
     SHARE_TESTS("cuda-draft-model-recurrent", 2, recurrent);
-    const int failed = cmocka_run_group_tests(tests, start, stop_all);
-    return failed + cmocka_run_group_tests(recurrent, start_recurrent, stop);
+    struct CMUnitTest prompts[] = {
+        cmocka_unit_test(a_prompt_is_gone_on_from_with_the_same_ids),
+    };
+    int failed = cmocka_run_group_tests(tests, start, stop_all);
+    failed += cmocka_run_group_tests(recurrent, start_recurrent, stop);
+    return failed + cmocka_run_group_tests(prompts, start_prompts, stop);
 }
