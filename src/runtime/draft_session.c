@@ -146,8 +146,6 @@ static enum reel_status guess_by_decode(struct draft_session *d, const int32_t *
                                            .cancel = &s->cancel };
     const double start = clock_ms();
     const int held = s->n_evaluated;
-    sampling.set.repetition_penalty = 1;
-    sampling.set.presence_penalty = sampling.set.frequency_penalty = 0;
     sampling.set.bias = NULL, sampling.set.n_bias = 0;
     enum reel_status status = session_hold(s, ids, n - 1, NULL, err);
     if (n - 1 - int_min(held, n - 1) > SOON) d->caught_up_ms = clock_ms() - start;

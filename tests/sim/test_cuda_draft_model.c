@@ -180,6 +180,7 @@ static void a_model_guesses_right_for_itself(void **state) {
         printf("%d ids, %d passes, %d drafts, %d right\n", r.n_tokens, r.n_passes, r.n_drafted,
                r.n_accepted);
         assert_true(r.n_drafted >= 9);
+        assert_true(r.n_passes <= 16);
         assert_true(r.n_accepted >= r.n_drafted - 2); /* a prompt is read by other kernels */
     }
 }
@@ -210,6 +211,21 @@ static void a_vocabulary_may_be_padded(void **state) {
         (void)assert_same(&longer); /* which may have nothing to say at all */
         (void)assert_same(&shorter); /* likewise, behind an id that it does not know */
     }
+    struct tale t = { 0 };
+    const struct reel_sampling wild = { .size = sizeof wild, .temperature = 9, .seed = 2 };
+    const struct reel_generation g = { .size = sizeof g,
+                                       .sampling = &wild,
+                                       .max_tokens = 30,
+                                       .ignore_stop_ids = true,
+                                       .speculation = REEL_SPECULATION_DRAFT,
+                                       .most_drafts = 5 };
+    open_session(&(struct kind){ .draft = f.longer.gpu }, true, &t);
+    good(reel_generate(t.session, &g, NULL, &f.err));
+    const struct reel_session *draft = t.session->draft->session;
+    assert_true(draft->length > N_PROMPT);
+    for (int i = 0; i < draft->length; i++)
+        assert_true(draft->ids[i] < f.m.vocab);
+    reel_session_close(t.session);
 }
 
 static void whatever_ends_it_ends_it_there(void **state) {
