@@ -157,7 +157,8 @@ static enum reel_status run(enum reel_speculation speculation, int most, double 
         snprintf(chance, sizeof chance, "%.2f", right);
     }
     printf("%d\t%s\t%s\t%s\t%d\t%d\t%.1f\t%.1f\t%.3f\t%.1f\t%.3f\t%s\n", b.n_prompt,
-           b.sampling.temperature > 0 ? "drawn" : "greedy", guesses, chance, r->n_drafted, r->n_accepted, best.ms * 1e3 / r->n_passes, best.guess_ms * 1e3,
+           b.sampling.temperature > 0 ? "drawn" : "greedy", guesses, chance, r->n_drafted,
+           r->n_accepted, best.ms * 1e3 / r->n_passes, best.guess_ms * 1e3,
            (double)r->n_tokens / r->n_passes, 1e6 / us, b.alone_us / us,
            speculation == REEL_SPECULATION_OFF ? "-"
            : b.differs                         ? "OTHER IDS"
@@ -205,8 +206,7 @@ static enum reel_status bench_all(struct reel_error *err) {
 int main(int argc, char **argv) {
     struct reel_error err = { 0 };
     if (argc < 3) {
-        fprintf(stderr,
-                "usage: draft_bench MODEL DRAFT [DEVICE [GPU_OPTIONS [CACHE [IDS]]]]\n");
+        fprintf(stderr, "usage: draft_bench MODEL DRAFT [DEVICE [GPU_OPTIONS [CACHE [IDS]]]]\n");
         return 2;
     }
     const struct reel_model_options o = { .size = sizeof o,

@@ -142,6 +142,7 @@ void answer_print_figures(FILE *out, const struct answer *a) {
         fprintf(out, ", %.2f a pass (%d of %d drafts right)", (double)a->n_tokens / a->n_passes,
                 a->n_accepted, a->n_drafted);
     if (a->n_tokens) fprintf(out, ", first after %.1f ms", a->first_token_ms);
-    if (a->draft_problem[0]) fprintf(out, " | the draft model guessed no more: %s", a->draft_problem);
+    if (a->draft_problem[0])
+        fprintf(out, " | the draft model guessed no more: %s", a->draft_problem);
     fprintf(out, " | %s", answer_reason(a->reason));
 }

@@ -355,7 +355,8 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     if (status == REEL_OK) status = cli_draft_open(&r.draft, args, err);
     if (status == REEL_OK) status = encode(&r, err);
     if (status == REEL_OK) status = cli_sampling(&r.sampling, r.model, args, err);
-    if (status == REEL_OK) status = cli_session_open(&r.session, r.model, r.draft, args, &r.progress, err);
+    if (status == REEL_OK)
+        status = cli_session_open(&r.session, r.model, r.draft, args, &r.progress, err);
     if (status == REEL_OK) status = check_room(&r, err);
     if (status == REEL_OK) tell_of_input(&r);
     r.load_ms = clock_ms() - start;

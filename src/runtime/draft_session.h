@@ -20,8 +20,8 @@ struct sampler;
 struct draft_session {
     struct reel_session *session; /* on the draft model; owned */
     int n_ids;                    /* ids below it mean the same to both models */
-    float *logits;  /* f32 [vocab] of the session's model, where the other's is shorter; else NULL */
-    double share;   /* of a pass of the session's model, that a guess is first taken to cost */
+    float *logits; /* f32 [vocab] of the session's model, where the other's is shorter; else NULL */
+    double share;  /* of a pass of the session's model, that a guess is first taken to cost */
     double step_ms; /* that a guess took, lately; 0: none was timed */
     int n_known;    /* ids of the session up to one that it does not know; INT_MAX: it knows all */
     int n_looked;   /* of so many, which were looked at */

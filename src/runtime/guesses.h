@@ -1,5 +1,6 @@
 /* Who guesses for a generation, and how many of the guesses a pass is given (docs/SPECULATION.md):
- * the session's own ids (drafter.h), its model's draft layer, or a draft model (draft_session.h). */
+ * the session's own ids (drafter.h), its model's draft layer, or a draft model (draft_session.h).
+ */
 #ifndef REEL_RUNTIME_GUESSES_H
 #define REEL_RUNTIME_GUESSES_H
 

@@ -176,7 +176,7 @@ static int draft_for(void *user, int32_t *ids, int most) {
     const double start = clock_ms();
     turn_lend(&p->turn);
     c->guess(c->decode.user, &guess, &room);
-    (void)turn_resume(&p->turn); /* it cannot be cancelled */
+    (void)turn_resume(&p->turn);            /* it cannot be cancelled */
     p->pass.since_ms += clock_ms() - start; /* guessing takes time, the pass is not longer */
     float all_right = 1;
     for (int i = 0; i < guess.n; i++)

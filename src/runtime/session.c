@@ -67,8 +67,7 @@ static enum reel_status session_allocate(struct reel_session *s,
     if (status == REEL_OK && options->speculation == REEL_SPECULATION_MTP)
         status = guesses_begin_layer(model, s->state, err);
     if (status == REEL_OK && options->draft_model && model->backend_info.drafts)
-        status =
-            draft_session_open(&s->draft, model, options->draft_model, s->max_context, err);
+        status = draft_session_open(&s->draft, model, options->draft_model, s->max_context, err);
     if (status == REEL_OK && options->speculation == REEL_SPECULATION_DRAFT)
         status = guesses_check_model(s, err);
     return status;

@@ -203,8 +203,7 @@ static enum reel_status choose_draft(struct server *server, struct served_model 
     else
         (void)!reel_session_open(&session, m->model, &options, &why);
     reel_session_close(session);
-    if (why.status != REEL_OK && why.status != REEL_E_MISMATCH &&
-        why.status != REEL_E_UNSUPPORTED)
+    if (why.status != REEL_OK && why.status != REEL_E_MISMATCH && why.status != REEL_E_UNSUPPORTED)
         return err_set(err, why.status, "%s", why.text);
     enum reel_status status = reel_model_get_info(server->draft, &info, err);
     if (status != REEL_OK) return status;

@@ -402,8 +402,9 @@ static void a_model_file_that_shrinks_ends_in_a_message(void **state) {
 
 static void a_draft_model_changes_no_id(void **state) {
     (void)state;
-    struct result with = shell("reel run \"$DEMO\" --draft \"$DEMO\" --speculate draft --draft-max 3 "
-                               "-n 30 --seed 4 --temp 0.8 Once --json --verbose"),
+    struct result with =
+                      shell("reel run \"$DEMO\" --draft \"$DEMO\" --speculate draft --draft-max 3 "
+                            "-n 30 --seed 4 --temp 0.8 Once --json --verbose"),
                   without = shell("reel run \"$DEMO\" -n 30 --seed 4 --temp 0.8 Once --json "
                                   "--speculate off");
     json_t *both[2] = { json_loads(with.out, 0, NULL), json_loads(without.out, 0, NULL) };
@@ -419,12 +420,14 @@ static void a_draft_model_changes_no_id(void **state) {
     json_decref(both[1]);
     done(with);
     done(without);
-    struct result chat = shell("printf 'Hello\\n' | reel chat \"$DEMO\" --chat-template chatml --draft "
-                               "\"$DEMO\" --speculate draft -n 9");
+    struct result chat =
+        shell("printf 'Hello\\n' | reel chat \"$DEMO\" --chat-template chatml --draft "
+              "\"$DEMO\" --speculate draft -n 9");
     assert_int_equal(chat.status, 0);
     done(chat);
-    struct result bench = shell("reel bench \"$DEMO\" --draft \"$DEMO\" --speculate draft -p 0 -n 20 "
-                                "-r 1");
+    struct result bench =
+        shell("reel bench \"$DEMO\" --draft \"$DEMO\" --speculate draft -p 0 -n 20 "
+              "-r 1");
     assert_int_equal(bench.status, 0);
     assert_non_null(strstr(bench.out, " guesses, and what it reads is not in GB/s; "));
     assert_non_null(strstr(bench.out, " guesses were right\n"));

@@ -27,12 +27,11 @@ static void on_log(void *user, enum server_log_kind kind, const char *line) {
 }
 
 static void open_server(struct served *s, bool drafts, enum reel_speculation speculation) {
-    *s = (struct served){ .options = { .speculation = speculation,
-                                       .sessions = 2,
-                                       .context = 200,
-                                       .log = on_log },
-                          .sources = { { .name = "demo", .folder = "models/demo" },
-                                       { .name = "stranger", .folder = stranger.folder } } };
+    *s = (struct served){
+        .options = { .speculation = speculation, .sessions = 2, .context = 200, .log = on_log },
+        .sources = { { .name = "demo", .folder = "models/demo" },
+                     { .name = "stranger", .folder = stranger.folder } }
+    };
     if (drafts) s->draft = (struct served_source){ .name = "hybrid", .folder = "models/hybrid" };
     buffer_release(&log_lines);
     if (!served_open(s)) fail_msg("%s", s->err.text);

@@ -119,8 +119,7 @@ static struct tale tell(const struct kind *k, bool drafts, const int32_t *stop_i
                                           .speculation = REEL_SPECULATION_OFF };
     good(reel_generate(t.session, &more, NULL, &f.err));
     t.n_more = reel_session_length(t.session) - N_PROMPT - t.n;
-    memcpy(t.ids, reel_session_ids(t.session) + N_PROMPT,
-           (size_t)(t.n + t.n_more) * sizeof *t.ids);
+    memcpy(t.ids, reel_session_ids(t.session) + N_PROMPT, (size_t)(t.n + t.n_more) * sizeof *t.ids);
     reel_session_close(t.session);
     return t;
 }
@@ -197,7 +196,8 @@ static void a_model_that_knows_nothing_changes_nothing(void **state) {
     assert_true(assert_same(&many).n_drafted > 7);
 }
 
-/* A guess beyond the shorter vocabulary is none, and a column is not given what it has no row for. */
+/* A guess beyond the shorter vocabulary is none, and a column is not given what it has no row for.
+ */
 static void a_vocabulary_may_be_padded(void **state) {
     (void)state;
     const float temperatures[] = { 0, 1, 5 };
@@ -209,7 +209,7 @@ static void a_vocabulary_may_be_padded(void **state) {
                                       .draft = f.own.gpu,
                                       .temperature = temperatures[i],
                                       .most_drafts = 3 };
-        (void)assert_same(&longer); /* which may have nothing to say at all */
+        (void)assert_same(&longer);  /* which may have nothing to say at all */
         (void)assert_same(&shorter); /* likewise, behind an id that it does not know */
     }
     for (int n = 4; n < 14; n++) { /* the guesses for the last pass are still there */
@@ -236,8 +236,9 @@ static void a_vocabulary_may_be_padded(void **state) {
 static void whatever_ends_it_ends_it_there(void **state) {
     (void)state;
     const struct kind kinds[] = {
-        { .max_tokens = 9 }, { .context = N_PROMPT + 14 }, { .refuse_at = 11 }, { .cancel_at = 12 },
-        { .stops_at = 13 },  { .refuse_at = 12 },          { .max_tokens = 10 },
+        { .max_tokens = 9 },  { .context = N_PROMPT + 14 }, { .refuse_at = 11 },
+        { .cancel_at = 12 },  { .stops_at = 13 },           { .refuse_at = 12 },
+        { .max_tokens = 10 },
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         assert_true(assert_same(&kinds[i]).n_drafted > 0);
@@ -325,9 +326,9 @@ static void states_go_where_the_ids_go(void **state) {
     (void)state;
     const struct kind own = { .max_tokens = 14, .most_drafts = 3 },
                       by_attention = { .draft = f.other.gpu, .max_tokens = 12 },
-                      for_attention = {
-                          .model = f.other.gpu, .draft = f.own.gpu, .max_tokens = 12
-                      };
+                      for_attention = { .model = f.other.gpu,
+                                        .draft = f.own.gpu,
+                                        .max_tokens = 12 };
     assert_true(assert_same(&own).n_accepted > 0);
     assert_true(assert_same(&by_attention).n_drafted > 0);
     assert_true(assert_same(&for_attention).n_drafted > 0);
@@ -386,7 +387,8 @@ static void a_state_is_that_without(void **state) {
 
 /* ---- a prompt's last row ---- */
 
-#define PROMPTS "n_groups=1,group_sms=6,warps=4,prefill_tokens=128,prefill_from=4,short_positions=0,poison=1"
+#define PROMPTS                                                                                    \
+    "n_groups=1,group_sms=6,warps=4,prefill_tokens=128,prefill_from=4,short_positions=0,poison=1"
 
 static int start_prompts(void **state) {
     (void)state;

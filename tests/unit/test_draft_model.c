@@ -69,9 +69,9 @@ static struct reel_session *open_for(const struct pair *pair, int context) {
 static int encode(int32_t *ids, const char *text) {
     struct reel_error err = { 0 };
     size_t n = 0;
-    golden_require(reel_encode(reel_model_tokenizer(demo), text, strlen(text), 0, ids, VERSE_IDS,
-                               &n, &err),
-                   &err);
+    golden_require(
+        reel_encode(reel_model_tokenizer(demo), text, strlen(text), 0, ids, VERSE_IDS, &n, &err),
+        &err);
     return (int)n;
 }
 
@@ -256,10 +256,9 @@ static void a_model_guesses_right_for_itself(void **state) {
     const struct pair own = { demo, demo };
     const struct reel_sampling *const samplings[] = { NULL, &drawn };
     for (int i = 0; i < 2; i++) {
-        const struct reel_generation g = { .max_tokens = 61,
-                                           .ignore_stop_ids = true,
-                                           .sampling = samplings[i],
-                                           .most_drafts = 4 };
+        const struct reel_generation g = {
+            .max_tokens = 61, .ignore_stop_ids = true, .sampling = samplings[i], .most_drafts = 4
+        };
         struct tale *t = tell_anew(&own, &g, REEL_SPECULATION_DRAFT, false, 0, NULL);
         assert_int_equal(t->result.n_accepted, t->result.n_drafted);
         assert_int_equal(t->result.n_drafted, 48); /* an id of the prompt; then 12 passes */
@@ -430,10 +429,9 @@ static void behind_an_embedding_there_are_no_guesses(void **state) {
     const struct reel_generation g = { .max_tokens = 20, .ignore_stop_ids = true };
     for (int i = 0; i < 256; i++)
         embedding[i] = (float)(i % 7 - 3) * 0.02f;
-    const struct reel_eval eval = { .size = sizeof eval,
-                                    .n = 1,
-                                    .embeddings = embedding,
-                                    .output = REEL_OUTPUT_LAST_LOGITS };
+    const struct reel_eval eval = {
+        .size = sizeof eval, .n = 1, .embeddings = embedding, .output = REEL_OUTPUT_LAST_LOGITS
+    };
     for (int i = 0; i < 2; i++) {
         read_verse(t[i].session);
         golden_require(reel_session_eval(t[i].session, &eval, &err), &err);
@@ -551,7 +549,9 @@ static void sessions_guess_beside_each_other(void **state) {
     struct speaker with[N], without[N];
     for (int i = 0; i < N; i++) {
         struct reel_model *model = i == 3 ? hybrid : demo;
-        with[i] = (struct speaker){ .pair = { model, i == 3 ? NULL : i == 0 ? hybrid : demo },
+        with[i] = (struct speaker){ .pair = { model, i == 3   ? NULL
+                                                     : i == 0 ? hybrid
+                                                              : demo },
                                     .speculation = i == 0   ? REEL_SPECULATION_AUTO
                                                    : i == 3 ? REEL_SPECULATION_OFF
                                                             : REEL_SPECULATION_DRAFT,
@@ -615,8 +615,8 @@ static void what_is_not_allowed_is_said(void **state) {
     const struct reel_generation few = { .max_tokens = 9, .ignore_stop_ids = true };
     struct tale *plain =
         tell_anew(&(struct pair){ hybrid, NULL }, &few, REEL_SPECULATION_OFF, false, 0, NULL);
-    struct tale *slow =
-        tell_anew(&(struct pair){ hybrid, reference }, &few, REEL_SPECULATION_DRAFT, false, 0, NULL);
+    struct tale *slow = tell_anew(&(struct pair){ hybrid, reference }, &few, REEL_SPECULATION_DRAFT,
+                                  false, 0, NULL);
     assert_same(slow, plain);
     assert_true(slow->result.n_drafted > 0);
     free(plain);
@@ -642,18 +642,20 @@ static void a_vocabulary_may_be_padded(void **state) {
     }
     for (int i = 0; i < 6; i++) {
         struct reel_model *const model = models[i % 2], *const draft = models[1 - i % 2];
-        struct reel_logit_bias bias[192]; /* the longer one says nothing that the other cannot read */
+        struct reel_logit_bias
+            bias[192]; /* the longer one says nothing that the other cannot read */
         for (int id = 0; id < 192; id++)
             bias[id] = (struct reel_logit_bias){ 320 + id, -50 };
         const struct reel_sampling sampling = { .size = sizeof sampling,
-                                                .temperature = i < 2 ? 0 : i < 4 ? 1 : 5,
+                                                .temperature = i < 2   ? 0
+                                                               : i < 4 ? 1
+                                                                       : 5,
                                                 .seed = 4,
                                                 .bias = bias,
                                                 .n_bias = model == models[1] ? 192 : 0 };
-        const struct reel_generation g = { .max_tokens = 60,
-                                           .ignore_stop_ids = true,
-                                           .sampling = &sampling,
-                                           .most_drafts = 3 };
+        const struct reel_generation g = {
+            .max_tokens = 60, .ignore_stop_ids = true, .sampling = &sampling, .most_drafts = 3
+        };
         struct tale t[2] = { { .session = open_for(&(struct pair){ model, draft }, 200) },
                              { .session = open_for(&(struct pair){ model, NULL }, 200) } };
         assert_int_equal(t[0].session->draft->n_ids, 320);

@@ -115,8 +115,8 @@ static enum reel_status give_columns(struct drafting *t, const struct backend_ex
     const struct cuda_decoding *g = t->g;
     const int columns = t->program->plan->columns;
     struct decode_args *first = &args->column[0];
-    enum reel_status status = cuda_decoding_args(
-        t->g, t->once ? columns : cuda_launch_tokens(g->s->backend), first, err);
+    enum reel_status status =
+        cuda_decoding_args(t->g, t->once ? columns : cuda_launch_tokens(g->s->backend), first, err);
     if (status != REEL_OK) return status;
     first->lead = (unsigned)int_min((int)first->lead, MAILBOX_IDS - 1 - columns);
     args->n_passes = t->once ? 1 : first->n_tokens;
@@ -223,9 +223,9 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
                                     const struct backend_expected *expected,
                                     struct reel_error *err) {
     struct backend *b = g->s->backend;
-    struct drafting t = {
-        .g = g, .program = program_for(b, expected->worth), .once = expected->asks
-    };
+    struct drafting t = { .g = g,
+                          .program = program_for(b, expected->worth),
+                          .once = expected->asks };
     struct columns_args args = { 0 };
     struct cuda_run run = {
         .state = g->s, .columns = { g->s }, .n_columns = 1, .due_ms = t.program->pass_ms
