@@ -23,6 +23,8 @@ static const char verse[] = "It was a dark evening, and the rain fell on the roo
                             "him for a long time, and then she said that";
 
 static struct reel_model *demo, *hybrid;
+static int32_t verse_ids[VERSE_IDS];
+static int n_prompt; /* of them */
 
 /* Who makes ids, and who guesses. */
 struct pair {
@@ -46,6 +48,11 @@ static int open_models(void **state) {
     (void)state;
     golden_require(reel_model_open(&demo, "models/demo", &options, &err), &err);
     golden_require(reel_model_open(&hybrid, "models/hybrid", &options, &err), &err);
+    size_t n = 0;
+    golden_require(reel_encode(reel_model_tokenizer(demo), verse, strlen(verse), 0, verse_ids,
+                               VERSE_IDS, &n, &err),
+                   &err);
+    n_prompt = (int)n;
     return 0;
 }
 
@@ -66,21 +73,9 @@ static struct reel_session *open_for(const struct pair *pair, int context) {
     return session;
 }
 
-static int encode(int32_t *ids, const char *text) {
-    struct reel_error err = { 0 };
-    size_t n = 0;
-    golden_require(
-        reel_encode(reel_model_tokenizer(demo), text, strlen(text), 0, ids, VERSE_IDS, &n, &err),
-        &err);
-    return (int)n;
-}
-
-static int n_prompt;
 static void read_verse(struct reel_session *s) {
     struct reel_error err = { 0 };
-    int32_t ids[VERSE_IDS];
-    n_prompt = encode(ids, verse);
-    golden_require(reel_session_sync(s, ids, n_prompt, NULL, &err), &err);
+    golden_require(reel_session_sync(s, verse_ids, n_prompt, NULL, &err), &err);
 }
 
 static bool hear(struct tale *t, const struct reel_token *token) {
