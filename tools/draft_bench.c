@@ -1,11 +1,11 @@
-/* draft_bench MODEL DRAFT [DEVICE [GPU_OPTIONS [CACHE [IDS]]]]: what a draft model is worth, of
+/* draft_bench MODEL DRAFT [DEVICE [GPU_OPTIONS [CACHE [IDS [POSITION]]]]]: what a draft model is worth, of
  * which a given share of the guesses is right. Both models run as they do for anybody who
  * generates with a draft model: the draft model decodes, and the other one checks. But each guess
  * is then replaced, by the id that comes there with the chance given and by another else: models
  * of synthetic weights guess nothing right. A table of tab-separated values; exit status 1 where
  * ids differ from those without drafts.
  *
- *   position    where the session stands when the clock starts
+ *   position    how long the prompt is: POSITION, or 32 and 4,000
  *   ids         greedy, or drawn: then none repeat, and auto has nothing else to guess from
  *   guesses     of a pass; "auto": as many as are measured to be fastest; "-": no draft model
  *   right       the chance of a guess
@@ -29,7 +29,7 @@ static struct bench {
     struct backend_ops ops;
     double right;
     struct reel_sampling sampling;
-    int n, n_prompt;
+    int n, n_prompt, position; /* position: of all, or 0 */
     int32_t *prompt, *ids; /* what comes behind the prompt: [WARM + n] */
     double alone_us;
     bool differs;
@@ -185,7 +185,7 @@ static enum reel_status bench_from(int n_prompt, double right, bool drawn, struc
 }
 
 static enum reel_status bench_all(struct reel_error *err) {
-    static const int prompts[] = { 32, 4000 };
+    const int prompts[] = { b.position ? b.position : 32, b.position ? b.position : 4000 };
     static const double shares[] = { 0.75, 0.5, 0.9, 1, 0 };
     const int most = prompts[sizeof prompts / sizeof *prompts - 1];
     enum reel_status status = mem_zeroed(&b.prompt, (size_t)most, sizeof *b.prompt, "ids", err);
@@ -197,6 +197,7 @@ static enum reel_status bench_all(struct reel_error *err) {
          "tok/s\ttimes\tsame");
     for (size_t i = 0; i < 4 * sizeof shares / sizeof *shares && status == REEL_OK; i++) {
         const int n_prompt = prompts[i % 4 / 2];
+        if (b.position && i % 4 / 2) continue;
         if (n_prompt + WARM + b.n + 8 <= b.model->model.config.max_context)
             status = bench_from(n_prompt, shares[i / 4], i % 2, err);
     }
@@ -206,7 +207,7 @@ static enum reel_status bench_all(struct reel_error *err) {
 int main(int argc, char **argv) {
     struct reel_error err = { 0 };
     if (argc < 3) {
-        fprintf(stderr, "usage: draft_bench MODEL DRAFT [DEVICE [GPU_OPTIONS [CACHE [IDS]]]]\n");
+        fprintf(stderr, "usage: draft_bench MODEL DRAFT [DEVICE [GPU_OPTIONS [CACHE [IDS [POSITION]]]]]\n");
         return 2;
     }
     const struct reel_model_options o = { .size = sizeof o,
@@ -214,6 +215,12 @@ int main(int argc, char **argv) {
                                           .gpu_options = argc > 4 && argv[4][0] ? argv[4] : NULL,
                                           .cache_dir = argc > 5 && argv[5][0] ? argv[5] : NULL };
     b.n = argc > 6 ? atoi(argv[6]) : 160;
+    b.position = argc > 7 ? atoi(argv[7]) : 0;
+    if (b.position < 0 || b.position > MOST_IDS) {
+        fprintf(stderr, "draft_bench: POSITION is %s; allowed are 1 to %d, or 0 for 32 and 4000\n",
+                argv[7], MOST_IDS);
+        return 2;
+    }
     if (b.n < 1 || b.n > MOST_IDS) {
         fprintf(stderr, "draft_bench: IDS is %s; allowed are 1 to %d\n", argv[6], MOST_IDS);
         return 2;

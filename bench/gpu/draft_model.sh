@@ -7,7 +7,7 @@
 #
 # Writes $OUT/gpu-draft-model.csv and prints a table last: that of guesses of which three in four are right.
 # DEVICE=cpu tries the script without a GPU; GPU_OPTIONS="KEY=VALUE ..." is handed to both models; IDS is how many are
-# made in a run (160); LIMIT how many seconds all may take (540). The exit status is 1 when ids differ or a launch fails.
+# made in a run (160); POSITION how long the prompt is (32 and 4,000); LIMIT how many seconds all may take (540). The exit status is 1 when ids differ or a launch fails.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 . tools/gpu_env.sh
@@ -17,7 +17,7 @@ device=${DEVICE:-gpu} csv=$OUT/gpu-draft-model.csv bad=0
 target=$(synthesized "$1" "${MODEL_TARGET:-}") && draft=$(synthesized "$2" "${MODEL_DRAFT:-}") || exit
 tr ' ' ',' <<<"${GPU_OPTIONS:-}" >"$KEEP/draft.options"
 timeout "${LIMIT:-540}" "$(dirname "$REEL")/draft_bench" "$target" "$draft" "$device" "$(cat "$KEEP/draft.options")" "$KEEP/cache" \
-    "${IDS:-160}" >"$KEEP/draft.tsv" 2>"$KEEP/draft.err" || bad=1
+    "${IDS:-160}" "${POSITION:-0}" >"$KEEP/draft.tsv" 2>"$KEEP/draft.err" || bad=1
 {
     echo "# ${gpu%%,*}, driver${gpu##*,}, reel $REEL_COMMIT, $(date -u +%F); $(state)"
     echo "# draft_bench $(basename "$target") $(basename "$draft") $device${GPU_OPTIONS:+ \"$GPU_OPTIONS\"} CACHE ${IDS:-160}; the best of 3 runs; right: the chance of each guess; ids are those without drafts"
