@@ -1,5 +1,5 @@
-/* draft_bench MODEL DRAFT [DEVICE [GPU_OPTIONS [CACHE [IDS [POSITION]]]]]: what a draft model is worth, of
- * which a given share of the guesses is right. Both models run as they do for anybody who
+/* draft_bench MODEL DRAFT [DEVICE [GPU_OPTIONS [CACHE [IDS [POSITION]]]]]: what a draft model is
+ * worth, of which a given share of the guesses is right. Both models run as they do for anybody who
  * generates with a draft model: the draft model decodes, and the other one checks. But each guess
  * is then replaced, by the id that comes there with the chance given and by another else: models
  * of synthetic weights guess nothing right. A table of tab-separated values; exit status 1 where
@@ -30,7 +30,7 @@ static struct bench {
     double right;
     struct reel_sampling sampling;
     int n, n_prompt, position; /* position: of all, or 0 */
-    int32_t *prompt, *ids; /* what comes behind the prompt: [WARM + n] */
+    int32_t *prompt, *ids;     /* what comes behind the prompt: [WARM + n] */
     double alone_us;
     bool differs;
 } b;
@@ -207,7 +207,8 @@ static enum reel_status bench_all(struct reel_error *err) {
 int main(int argc, char **argv) {
     struct reel_error err = { 0 };
     if (argc < 3) {
-        fprintf(stderr, "usage: draft_bench MODEL DRAFT [DEVICE [GPU_OPTIONS [CACHE [IDS [POSITION]]]]]\n");
+        fprintf(stderr,
+                "usage: draft_bench MODEL DRAFT [DEVICE [GPU_OPTIONS [CACHE [IDS [POSITION]]]]]\n");
         return 2;
     }
     const struct reel_model_options o = { .size = sizeof o,
