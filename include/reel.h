@@ -485,8 +485,10 @@ enum reel_speculation {
     REEL_SPECULATION_NGRAM, /* whenever the last ids stood in the session before: what followed them
                                then is the guess. REEL_E_UNSUPPORTED where passes take no guesses.
                              */
-    REEL_SPECULATION_MTP    /* before every pass: what the model's own draft layer (multi-token
+    REEL_SPECULATION_MTP,   /* before every pass: what the model's own draft layer (multi-token
                                prediction) tells. REEL_E_UNSUPPORTED where there is none that runs. */
+    REEL_SPECULATION_DRAFT  /* before every pass: what the session's draft model tells.
+                               REEL_E_UNSUPPORTED where it has none, or passes take no guesses. */
 };
 
 struct reel_session_options {
@@ -500,6 +502,21 @@ struct reel_session_options {
      * guesses are as good as they get; reading a prompt takes some more work. Otherwise it follows
      * from the first generation on that asks for its guesses. Fails as that does. */
     enum reel_speculation speculation;
+    char unused[4]; /* where older programs had none of the following */
+    /* A draft model: a smaller one with the same vocabulary that guesses for this session, with
+     * REEL_SPECULATION_DRAFT before every pass and with REEL_SPECULATION_AUTO where that is
+     * measured to be faster than guesses from the session's own ids, and than none. NULL: there is
+     * none. It may guess for any number of sessions, of any threads, be used by itself meanwhile
+     * and run on another device; it must outlive this session, as the session's own model must.
+     * Each id below the length of the shorter of both vocabularies must be the same token of both,
+     * and some id end the texts of both: else REEL_E_MISMATCH names the first that differs. Ids
+     * beyond are never guessed.
+     *
+     * The session opens one on the draft model, of as many positions or as that was made for;
+     * behind these there are no guesses. It reads a prompt when a generation first asks it. Its
+     * memory comes on top, and counts where max_context is 0. Where passes take no guesses
+     * (reel_model_info.most_drafts is 0) it is not opened. */
+    const struct reel_model *draft_model;
 };
 
 /* What a session needs whatever its length is taken here; on the CPU that is all. On a GPU the
@@ -714,7 +731,9 @@ struct reel_generation {
     void *user;
     enum reel_speculation speculation;
     int most_drafts; /* guesses that a pass checks at most: 1 to REEL_MAX_DRAFTS; 0: as many as it
-                        takes, or 3 of a draft layer, each of which costs a reading of it */
+                        takes, or 3 of a draft layer, each of which costs a reading of it; of a
+                        draft model as many as are measured to be fastest. With
+                        REEL_SPECULATION_DRAFT it is asked for just so many. */
 };
 
 struct reel_generation_result {
@@ -727,6 +746,10 @@ struct reel_generation_result {
     int n_passes;   /* over the weights: n_tokens less n_accepted */
     int n_drafted;  /* guesses that were checked, */
     int n_accepted; /* and those of them that were right */
+    char unused[4]; /* where older programs had none of the following */
+    /* Why the draft model guessed no more, such as memory that it lacks; the session went on
+     * without it. NULL: nothing was wrong. The session's, until its next call. */
+    const char *draft_problem;
 };
 
 /* Continues the session's timeline, token by token, until something stops it. Afterwards the

@@ -71,7 +71,8 @@ class GenerationOptions(TypedDict, total=False):
     ignore_stop_ids: bool
     logprobs: bool
     top_logprobs: int  #: 0 to 20; implies logprobs
-    speculation: Optional[str]  #: "auto" (None), "off", "ngram" or "mtp" (the model's draft layer): the same text
+    #: "auto" (None), "off", "ngram", "mtp" (the model's draft layer) or "draft" (its draft model): the same text
+    speculation: Optional[str]
     most_drafts: int  #: guesses that a pass checks at most, 1 to 7; 0: as many as it takes
 
 
@@ -83,6 +84,7 @@ _SPECULATION: Dict[str, int] = {
     "off": lib.REEL_SPECULATION_OFF,
     "ngram": lib.REEL_SPECULATION_NGRAM,
     "mtp": lib.REEL_SPECULATION_MTP,
+    "draft": lib.REEL_SPECULATION_DRAFT,
 }
 
 

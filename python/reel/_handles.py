@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import weakref
 from types import TracebackType
-from typing import Any, Optional, Set, Type
+from typing import Any, Optional, Set, Tuple, Type
 
 from ._library import NULL as _NULL
 from ._library import Listener, ffi, lib, wrong_state
@@ -77,11 +77,13 @@ class Handle:
     """
 
     __slots__ = ("what", "pointer", "lock", "closing", "owner", "listener", "unfinished", "core",
-                 "closer", "__weakref__")
+                 "draft", "closer", "__weakref__")
 
-    def __init__(self, what: str, core: ModelCore, closer: Any, listener: Listener) -> None:
+    def __init__(self, what: str, core: ModelCore, closer: Any, listener: Listener,
+                 draft: Optional[ModelCore] = None) -> None:
         self.what = what
         self.core = core
+        self.draft = draft  # the model that guesses for it, which has to stay as well
         self.closer = closer
         self.listener = listener
         self.pointer: Any = None
@@ -158,7 +160,23 @@ class Handle:
         pointer, self.pointer = self.pointer, None
         if pointer is not None:
             self.closer(pointer)
+        self.leave()
+
+    def enter(self) -> Tuple[Any, Any]:
+        """The models stay until `leave`: the pointers of its own, and of the draft model or NULL."""
+        pointer = self.core.enter(self)
+        if self.draft is None:
+            return pointer, _NULL
+        try:
+            return pointer, self.draft.enter(self)
+        except BaseException:
+            self.core.leave(self)
+            raise
+
+    def leave(self) -> None:
         self.core.leave(self)
+        if self.draft is not None:
+            self.draft.leave(self)
 
 
 def close_at_exit(handle: Handle) -> None:

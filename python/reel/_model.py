@@ -144,6 +144,8 @@ class Model:
         prompt_slice: positions of a prompt that are read in one turn; 0: as many as are fastest.
         weights: ``"int8"``, ``"int4"``, ``"fp8"``, ``"bf16"``: what wide weights become while loading.
         kv: ``"bf16"``, ``"int8"`` or ``"fp8"``: what sessions keep keys and values in.
+        draft_model: a smaller `Model` with the same vocabulary that guesses what comes next; the text
+            stays the same. It may guess for several models, and stays open as long as they need it.
 
     What the library warns of goes to the logger ``"reel"``.
     """
@@ -157,10 +159,11 @@ class Model:
                  gpu_options: Union[str, Mapping[str, int], None] = None,
                  cuda_dir: Union[str, "os.PathLike[str]", None] = None,
                  nvrtc_dir: Union[str, "os.PathLike[str]", None] = None, prompt_slice: int = 0,
-                 weights: Optional[str] = None, kv: Optional[str] = None) -> None:
+                 weights: Optional[str] = None, kv: Optional[str] = None,
+                 draft_model: Optional["Model"] = None) -> None:
         self._open(None, name, device, pull, sessions, max_context, cpu_path, n_threads, rounding,
                    chat_template, chat_template_from, cache_dir, progress, gpu_options, cuda_dir,
-                   nvrtc_dir, prompt_slice, weights, kv)
+                   nvrtc_dir, prompt_slice, weights, kv, draft_model)
 
     @classmethod
     def from_memory(cls, name: str, files: Mapping[str, bytes], device: str = "auto", *,
@@ -172,19 +175,21 @@ class Model:
                     gpu_options: Union[str, Mapping[str, int], None] = None,
                     cuda_dir: Union[str, "os.PathLike[str]", None] = None,
                     nvrtc_dir: Union[str, "os.PathLike[str]", None] = None, prompt_slice: int = 0,
-                    weights: Optional[str] = None, kv: Optional[str] = None) -> "Model":
+                    weights: Optional[str] = None, kv: Optional[str] = None,
+                    draft_model: Optional["Model"] = None) -> "Model":
         """A model of files that are in memory: their contents by the names they would have in a folder."""
         made = cls.__new__(cls)
         made._open(files, name, device, False, sessions, max_context, cpu_path, n_threads, rounding,
                    chat_template, chat_template_from, cache_dir, progress, gpu_options, cuda_dir,
-                   nvrtc_dir, prompt_slice, weights, kv)
+                   nvrtc_dir, prompt_slice, weights, kv, draft_model)
         return made
 
     def _open(self, files: Optional[Mapping[str, bytes]], name: Any, device: str, pull: bool,
               sessions: int, max_context: int, cpu_path: Optional[str], n_threads: int, rounding: str,
               chat_template: Optional[str], chat_template_from: Optional[str], cache_dir: Any,
               progress: Optional[Progress], gpu_options: Any, cuda_dir: Any, nvrtc_dir: Any,
-              prompt_slice: int, weights: Optional[str], kv: Optional[str]) -> None:
+              prompt_slice: int, weights: Optional[str], kv: Optional[str],
+              draft_model: Optional["Model"]) -> None:
         if sessions < 1:
             raise refuse(f"sessions: {sessions}; at least 1 is wanted")
         if max_context < 0:
@@ -228,7 +233,8 @@ class Model:
         #: The model's `Tokenizer`.
         self.tokenizer = Tokenizer._of_model(self._core)
         self._context = max_context or min(16384, self.info.max_context)
-        self._pool = Pool(_opener(self._core, self.info, self._context), sessions)
+        self._draft = draft_model._core if draft_model is not None else None
+        self._pool = Pool(_opener(self._core, self.info, self._context, self._draft), sessions)
 
     # ---- generating ----
 
@@ -526,7 +532,7 @@ class Model:
     # ---- sessions ----
 
     def session(self, max_context: int = 0, progress: Optional[Progress] = None,
-                speculation: Optional[str] = None) -> Session:
+                speculation: Optional[str] = None, draft_model: Optional["Model"] = None) -> Session:
         """A new session, apart from those that requests share.
 
         Args:
@@ -535,8 +541,10 @@ class Model:
                 False ends the call with `Cancelled`.
             speculation: "mtp": the model's draft layer reads prompts as well, so that generations with the
                 same option guess better.
+            draft_model: guesses for this session; None: the one that guesses for the model, if any.
         """
-        return Session(self._core, self.info, max_context, progress, speculation)
+        draft = draft_model._core if draft_model is not None else self._draft
+        return Session(self._core, self.info, max_context, progress, speculation, draft)
 
     def transcriber(self, **options: Any) -> "Transcriber":
         """A `Transcriber` of this model; the options are that class's."""
@@ -619,9 +627,10 @@ class _Leased:
         self.pool.give_back(self.session)
 
 
-def _opener(core: ModelCore, info: ModelInfo, context: int) -> Callable[[], Session]:
-    """Opens sessions for the pool, which refers to the core alone: a model that is dropped goes at once."""
-    return lambda: Session(core, info, context)
+def _opener(core: ModelCore, info: ModelInfo, context: int,
+            draft: Optional[ModelCore]) -> Callable[[], Session]:
+    """Opens sessions for the pool, which refers to the cores alone: a model that is dropped goes at once."""
+    return lambda: Session(core, info, context, draft=draft)
 
 
 def _cache(given: Any) -> Optional[str]:

@@ -58,24 +58,25 @@ class Session:
     """
 
     def __init__(self, core: ModelCore, info: "ModelInfo", max_context: int = 0,
-                 progress: Optional[Progress] = None, speculation: Optional[str] = None) -> None:
+                 progress: Optional[Progress] = None, speculation: Optional[str] = None,
+                 draft: Optional[ModelCore] = None) -> None:
         self._core = core
         #: What its model is.
         self.info = info
         listener = Listener()
         listener.progress = progress
-        handle = Handle("session", core, lib.reel_session_close, listener)
+        handle = Handle("session", core, lib.reel_session_close, listener, draft)
         options = sized("reel_session_options")
         options.max_context = max_context
         options.speculation = speculation_kind(speculation)
         # Also without a function of the caller's: in it the interpreter sees Ctrl-C.
         options.progress, options.progress_user = on_progress, listener.handle
         out = ffi.new("struct reel_session **")
-        pointer = core.enter(handle)
+        pointer, options.draft_model = handle.enter()
         try:
             call(lib.reel_session_open, out, pointer, options)
         except BaseException:
-            core.leave(handle)
+            handle.leave()
             raise
         handle.pointer = out[0]
         self._handle = handle

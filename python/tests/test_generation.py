@@ -37,10 +37,33 @@ class Generations(support.Case):
         self.assertEqual([token.id for token in guessed], ids)
         self.assertGreater(guessed.n_accepted, 0)
         self.assertEqual(guessed.n_passes + guessed.n_accepted, 40)
-        with self.assertRaisesRegex(ValueError, "speculation: 'eagle'; there are auto, off, ngram, mtp"):
+        with self.assertRaisesRegex(ValueError, "speculation: 'eagle'; there are auto, off, ngram, mtp, draft"):
             self.model.generate(prompt, speculation="eagle").text()
         with self.assertRaisesRegex(ValueError, "most_drafts is 9"):
             self.model.generate(prompt, most_drafts=9).text()
+
+    def test_a_draft_model_changes_passes_and_no_token(self):
+        options = {"max_tokens": 40, "temperature": 0.8, "seed": 3}
+        ids = [token.id for token in self.model.generate(PROMPT, speculation="off", **options)]
+        with reel.Model("demo", device="cpu", draft_model=self.model) as model:
+            guessed = model.generate(PROMPT, speculation="draft", most_drafts=3, **options)
+            self.assertEqual([token.id for token in guessed], ids)
+            self.assertGreater(guessed.n_accepted, 20)
+            self.assertEqual(guessed.n_passes + guessed.n_accepted, 40)
+        with self.assertRaisesRegex(reel.ReelError, "no model guesses for this session"):
+            self.model.generate(PROMPT, speculation="draft").text()
+
+    def test_a_draft_model_stays_as_long_as_it_is_needed(self):
+        draft = reel.Model("demo", device="cpu")
+        session = self.model.session(max_context=200, draft_model=draft)
+        draft.close()
+        session.sync(self.model.tokenizer.encode(PROMPT))
+        guessed = session.generate(max_tokens=9, temperature=0, speculation="draft", most_drafts=2)
+        self.assertEqual(len(list(guessed)), 9)
+        self.assertGreater(guessed.n_accepted, 0)
+        session.close()
+        with self.assertRaisesRegex(reel.StateError, "the model is closed"):
+            self.model.session(max_context=200, draft_model=draft)
 
     def test_a_seed_repeats_and_none_does_not(self):
         def text(seed):

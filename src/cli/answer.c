@@ -63,6 +63,8 @@ static enum reel_status generate(struct answer *a, struct reel_session *session,
     a->n_passes = result.n_passes;
     a->n_drafted = result.n_drafted;
     a->n_accepted = result.n_accepted;
+    if (result.draft_problem)
+        snprintf(a->draft_problem, sizeof a->draft_problem, "%.199s", result.draft_problem);
     a->first_token_ms = a->prompt_ms + result.first_token_ms;
     a->generate_ms = result.total_ms;
     double rest_ms = result.total_ms - result.first_token_ms;
@@ -140,5 +142,7 @@ void answer_print_figures(FILE *out, const struct answer *a) {
         fprintf(out, ", %.2f a pass (%d of %d drafts right)", (double)a->n_tokens / a->n_passes,
                 a->n_accepted, a->n_drafted);
     if (a->n_tokens) fprintf(out, ", first after %.1f ms", a->first_token_ms);
+    if (a->draft_problem[0])
+        fprintf(out, " | the draft model guessed no more: %s", a->draft_problem);
     fprintf(out, " | %s", answer_reason(a->reason));
 }

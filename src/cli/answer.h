@@ -34,6 +34,7 @@ struct answer {
     int n_reused; /* of them, held from before */
     int n_tokens;
     int n_passes, n_drafted, n_accepted; /* as in reel_generation_result */
+    char draft_problem[200];             /* likewise; "": none */
     double prompt_ms;                    /* evaluating what was new */
     double first_token_ms;               /* from the start, prompt included */
     double generate_ms;                  /* all tokens, prompt not included */

@@ -469,7 +469,8 @@ static enum reel_status open_seat(struct crowd *c, struct seat *seat, bool guest
     seat->n_ids = guest ? 1 : test->n_gen + 1;
     const struct reel_session_options options = { .size = sizeof options,
                                                   .max_context = seat->n_given + seat->n_ids + 1,
-                                                  .speculation = c->how->speculation };
+                                                  .speculation = c->how->speculation,
+                                                  .draft_model = c->how->draft };
     enum reel_status status =
         cli_check_positions(c->model, options.max_context, "-p, -n and -d", err);
     if (status == REEL_OK)

@@ -1,6 +1,7 @@
 /* llama-bench's columns first, so that tables can be laid side by side; ours after them. */
 #include "cli/bench_run.h"
 #include "cli/check.h"
+#include "cli/open_model.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -34,6 +35,18 @@ static const char *calls_words(const struct bench_report *report) {
 /* The type of the weights that were timed; the file's is a column of its own. */
 static const char *device_weights(const struct reel_model_info *info) {
     return info->device_weight_type ? info->device_weight_type : info->weight_type;
+}
+
+/* What guesses came to; a draft model reads its own weights besides. */
+static void print_drafts(const struct bench_report *report) {
+    int drafted = 0, accepted = 0;
+    for (int i = 0; i < report->n_rows; i++)
+        drafted += report->rows[i].n_drafted, accepted += report->rows[i].n_accepted;
+    if (report->how->draft)
+        printf("%s guesses, and what it reads is not in GB/s; ",
+               cli_model_info(report->how->draft).name);
+    if (drafted > 0) printf("%d of %d guesses were right\n", accepted, drafted);
+    if (drafted == 0 && report->how->draft) printf("none of its guesses was asked for\n");
 }
 
 static double share(const struct bench_report *report, const struct bench_row *row) {
@@ -101,6 +114,7 @@ static void print_markdown(const struct bench_report *report) {
         printf("; read bandwidth measured here: %.1f GB/s", report->read_bytes_per_s / 1e9);
     printf("; %s, %s; sampling is inside the times, tokenising is not\n", sampling_words(report),
            calls_words(report));
+    print_drafts(report);
     print_energy(report);
 }
 

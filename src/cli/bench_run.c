@@ -26,6 +26,7 @@ struct run {
     int n_token_ms;
     double last_s;             /* when the previous token came */
     int n_generated, n_passes; /* tokens, and passes over the weights that made them */
+    int n_drafted, n_accepted; /* as in reel_generation_result */
 };
 
 static void fill_ids(struct run *run, int n) {
@@ -78,6 +79,8 @@ static enum reel_status generate(struct run *run, int n, reel_token_fn listener,
     if (listener) {
         run->n_generated += result.n_tokens;
         run->n_passes += result.n_passes;
+        run->n_drafted += result.n_drafted;
+        run->n_accepted += result.n_accepted;
     }
     return status;
 }
@@ -173,6 +176,7 @@ static void summarise(struct run *run, double *seconds, double *first_s, int rep
     row->prompt_per_s = run->test->n_prompt / (row->first_token_ms * 1e-3);
     row->decode_per_s = row->p50_ms > 0 ? 1e3 / row->p50_ms : 0;
     row->bytes_per_s = bytes_per_s(run, row);
+    row->n_drafted = run->n_drafted, row->n_accepted = run->n_accepted;
 }
 
 int bench_positions(const struct bench_test *test) {
@@ -184,7 +188,8 @@ static enum reel_status prepare(struct run *run, int repeats, struct reel_error 
     int n = test->depth + test->n_prompt + 1;
     struct reel_session_options options = { .size = sizeof options,
                                             .max_context = bench_positions(test),
-                                            .speculation = run->how->speculation };
+                                            .speculation = run->how->speculation,
+                                            .draft_model = run->how->draft };
     enum reel_status status = mem_zeroed(&run->ids, (size_t)n, sizeof *run->ids, "ids", err);
     if (status == REEL_OK)
         status =
@@ -236,7 +241,8 @@ enum reel_status bench_measure(const struct reel_model *model, const struct benc
         double s = 0, first = 0;
         status = repeat(&run, &s, &first, err);
         if (i < 0)
-            run.n_token_ms = run.n_generated = run.n_passes = 0; /* the warm-up leaves no trace */
+            run.n_token_ms = run.n_generated = run.n_passes = run.n_drafted = run.n_accepted =
+                0; /* the warm-up leaves no trace */
         if (status == REEL_OK && i >= 0) seconds[i] = s, first_s[i] = first;
         if (status == REEL_OK && progress &&
             !progress(progress_user, "measuring", (uint64_t)(i + 2), (uint64_t)repeats + 1))

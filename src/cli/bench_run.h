@@ -17,6 +17,7 @@ struct bench_how {
     struct reel_sampling sampling;
     enum reel_speculation speculation;
     int most_drafts;
+    const struct reel_model *draft; /* guesses; or NULL */
     bool one_at_a_time;             /* a call, and so a launch on a GPU, for each generated token */
     const struct reel_meter *meter; /* NULL: energy is not measured */
 };
@@ -27,13 +28,14 @@ struct bench_row {
     int repeats;
     double tokens_per_s, tokens_per_s_sd; /* mean and standard deviation, as llama-bench gives */
     double median_per_s;
-    double first_token_ms; /* median; prompt and first id */
-    double prompt_per_s;   /* tokens of the prompt over that; 0 without a prompt */
-    double decode_per_s;   /* of the median generated token; 0 without */
-    double p50_ms, p99_ms; /* per generated token, over all repeats; 0 without */
-    double bytes_per_s;    /* of weights and KV cache that decoding must read; 0 for prompts */
-    double joules_a_token; /* of the whole GPU; 0: not measured */
-    double watts;          /* meanwhile */
+    double first_token_ms;     /* median; prompt and first id */
+    double prompt_per_s;       /* tokens of the prompt over that; 0 without a prompt */
+    double decode_per_s;       /* of the median generated token; 0 without */
+    double p50_ms, p99_ms;     /* per generated token, over all repeats; 0 without */
+    double bytes_per_s;        /* of weights and KV cache that decoding must read; 0 for prompts */
+    double joules_a_token;     /* of the whole GPU; 0: not measured */
+    double watts;              /* meanwhile */
+    int n_drafted, n_accepted; /* guesses that were checked, and those that were right */
 };
 
 /* llama-bench's: "pp512", "tg128 @ d4096". */

@@ -11,7 +11,7 @@
 
 struct chat {
     const struct cli_args *args;
-    struct reel_model *model;
+    struct reel_model *model, *draft; /* draft: guesses for it, or NULL */
     struct reel_session *session;
     struct progress progress;
     struct line_reader reader;

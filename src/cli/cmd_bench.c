@@ -360,7 +360,7 @@ static enum reel_status check_fits(const struct reel_model *model, const struct 
 
 static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
     struct reel_model_info info = { .size = sizeof info };
-    struct reel_model *model = NULL;
+    struct reel_model *model = NULL, *draft = NULL;
     struct reel_meter *meter = NULL;
     struct reel_error no_energy = { 0 };
     char checked[160] = "";
@@ -379,6 +379,8 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     cli_sampling_typed(&how.sampling, args);
     enum reel_status status = check_lists(args, err);
     if (status == REEL_OK) status = cli_model_open(&model, args, args->arguments[0], err);
+    if (status == REEL_OK) status = cli_draft_open(&draft, args, err);
+    how.draft = draft;
     if (status == REEL_OK) {
         info = cli_model_info(model);
         if (!parallel) status = check_fits(model, args, err);
@@ -408,6 +410,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     }
     reel_meter_close(meter);
     reel_model_close(model);
+    reel_model_close(draft);
     return status;
 }
 
@@ -427,9 +430,8 @@ const struct cli_command cmd_bench = {
         "token, gigabytes of weights and KV cache read a second, "
         "that as a share of the read bandwidth measured on this machine in the same run, and, on a "
         "GPU whose driver counts energy, generated tokens per joule of the whole GPU.\n\n"
-        "Without --speculate nothing is guessed: what a model makes of these prompts repeats "
-        "itself "
-        "more than an answer does.\n\n"
+        "Without --speculate or --draft nothing is guessed: what a model makes of these prompts "
+        "repeats itself more than an answer does.\n\n"
         "With --parallel so many sessions read a prompt each, all at once, and then generate, all "
         "at once. PP and TG are the tokens of one session, B the sessions, N_KV the positions that "
         "all of them hold at the end; T_PP is the time until the last session has its first token, "

@@ -120,12 +120,13 @@ static enum reel_status open_chat(struct chat *c, struct reel_error *err) {
     /* first of all, so that no key is echoed while the model is opened */
     enum reel_status status = open_reader(c, err);
     if (status == REEL_OK) status = cli_model_open(&c->model, c->args, c->args->arguments[0], err);
+    if (status == REEL_OK) status = cli_draft_open(&c->draft, c->args, err);
     if (status == REEL_OK) status = check_template(c, err);
     if (status == REEL_OK) status = cli_sampling(&c->sampling, c->model, c->args, err);
     c->speculation = cli_speculation(c->args, REEL_SPECULATION_AUTO);
     c->most_drafts = (int)cli_integer(c->args, "draft-max", 0);
     if (status == REEL_OK)
-        status = cli_session_open(&c->session, c->model, c->args, &c->progress, err);
+        status = cli_session_open(&c->session, c->model, c->draft, c->args, &c->progress, err);
     if (status == REEL_OK && system)
         status = conversation_set_system(&c->conversation, system, err);
     return status;
@@ -147,6 +148,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     conversation_release(&c.conversation);
     reel_session_close(c.session);
     reel_model_close(c.model);
+    reel_model_close(c.draft);
     return status;
 }
 

@@ -299,7 +299,8 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     e.prompt_bytes = e.prompted.size;
     if (status == REEL_OK) status = choose_output(&e, err);
     progress_start(&progress);
-    if (status == REEL_OK) status = cli_session_open(&e.session, e.model, args, &progress, err);
+    if (status == REEL_OK)
+        status = cli_session_open(&e.session, e.model, NULL, args, &progress, err);
     if (status == REEL_OK) status = run_all(&e, err);
     progress_end(&progress);
     if (status == REEL_OK) tell(&e);

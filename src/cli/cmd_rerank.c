@@ -211,7 +211,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     if (status == REEL_OK) status = collect(&r.list, args, err);
     if (status == REEL_OK) status = cli_model_open(&model, args, args->arguments[0], err);
     progress_start(&progress);
-    if (status == REEL_OK) status = cli_session_open(&session, model, args, &progress, err);
+    if (status == REEL_OK) status = cli_session_open(&session, model, NULL, args, &progress, err);
     if (status == REEL_OK) status = judge(&r, args, session, err);
     progress_end(&progress);
     if (status == REEL_OK) status = print(&r, args, model, err);

@@ -78,7 +78,7 @@ static const struct cli_group group = CLI_GROUP("Options", options);
 
 struct run {
     const struct cli_args *args;
-    struct reel_model *model;
+    struct reel_model *model, *draft;
     struct reel_session *session;
     struct progress progress;
     struct buffer prompt;
@@ -340,6 +340,7 @@ static void run_release(struct run *r) {
     reel_free(r->ids);
     reel_session_close(r->session);
     reel_model_close(r->model);
+    reel_model_close(r->draft);
     buffer_release(&r->prompt);
 }
 
@@ -351,9 +352,11 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     if (status == REEL_OK) status = read_prompt(&r, err);
     double start = clock_ms();
     if (status == REEL_OK) status = cli_model_open(&r.model, args, args->arguments[0], err);
+    if (status == REEL_OK) status = cli_draft_open(&r.draft, args, err);
     if (status == REEL_OK) status = encode(&r, err);
     if (status == REEL_OK) status = cli_sampling(&r.sampling, r.model, args, err);
-    if (status == REEL_OK) status = cli_session_open(&r.session, r.model, args, &r.progress, err);
+    if (status == REEL_OK)
+        status = cli_session_open(&r.session, r.model, r.draft, args, &r.progress, err);
     if (status == REEL_OK) status = check_room(&r, err);
     if (status == REEL_OK) tell_of_input(&r);
     r.load_ms = clock_ms() - start;

@@ -182,6 +182,11 @@ static enum reel_status open_served(void *user, struct reel_model **model, struc
     return cli_model_open(model, s->serve->args, s->given, err);
 }
 
+static enum reel_status open_draft(void *user, struct reel_model **model, struct reel_error *err) {
+    const struct serve *serve = user;
+    return cli_draft_open(model, serve->args, err);
+}
+
 static void close_served(void *user, struct reel_model *model) {
     (void)user;
     reel_model_close(model);
@@ -346,6 +351,8 @@ static enum reel_status open_server(struct serve *serve, struct reel_error *err)
         .prefix_bytes = (size_t)cli_integer(args, "prefix-bytes", 0),
         .speculation = cli_speculation(args, REEL_SPECULATION_AUTO),
         .most_drafts = (int)cli_integer(args, "draft-max", 0),
+        .open_draft = open_draft,
+        .draft_user = serve,
         .log_json = strcmp(log, "json") == 0,
         .log = on_log,
         .log_user = serve,
@@ -495,6 +502,8 @@ const struct cli_command cmd_serve = {
         "Prompts are kept in sessions: a request goes to the one that shares most with it, so a "
         "conversation evaluates what is new alone. A session holds --ctx positions; without it "
         "16384, or what the model was made for where that is less.\n\n"
+        "The model of --draft guesses for each text model that has its vocabulary; the others go "
+        "without, and a line of the log says so.\n\n"
         "SIGTERM and Ctrl-C let running requests end, for up to 60 seconds; a second one ends at "
         "once. SIGHUP reads the keys again, those of --api-key-file and of --config.",
     .groups = { &group, &access_group, &limit_group, &cli_speculation_group, &cli_context_group,

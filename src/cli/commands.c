@@ -215,20 +215,26 @@ static const struct cli_option speculation_options[] = {
     { .name = "speculate",
       .kind = CLI_CHOICE,
       .argument = "KIND",
-      .choices = "off auto ngram mtp",
+      .choices = "off auto ngram mtp draft",
       .others = "speculative spec-type",
       .help = "check several guesses of what comes next in one pass; the text stays the same: off, "
               "ngram (what followed the last tokens where they stood before), mtp (what the "
-              "model's own "
-              "draft layer tells), or auto: ngram where that is faster" },
+              "model's own draft layer tells), draft (what the model of --draft tells), or auto: "
+              "ngram or draft where that is faster" },
+    { .name = "draft",
+      .kind = CLI_TEXT,
+      .argument = "MODEL",
+      .others = "model-draft draft-model md speculative-model",
+      .help = "a smaller model with the same vocabulary that guesses for this one, opened with the "
+              "same options" },
     { .name = "draft-max",
       .kind = CLI_INTEGER,
       .argument = "N",
       .least = 1,
       .most = REEL_MAX_DRAFTS,
-      .others = "draft draft-n most-drafts num-speculative-tokens",
-      .help =
-          "guesses that a pass checks at most, 1 to 7; default: as many as it takes, of mtp 3" },
+      .others = "draft-n most-drafts num-speculative-tokens",
+      .help = "guesses that a pass checks at most, 1 to 7; default: as many as it takes, of mtp 3, "
+              "of draft as many as are fastest" },
 };
 const struct cli_group cli_speculation_group = CLI_GROUP("Speculation", speculation_options);
 

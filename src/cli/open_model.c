@@ -97,6 +97,7 @@ struct opening {
     const char *device;          /* or NULL */
     const char *gpu_options;     /* or NULL */
     bool stored;                 /* weights as the file has them */
+    bool guesses;                /* it guesses for another model, and answers nobody */
 };
 
 static enum reel_rounding rounding_of(const struct cli_args *args) {
@@ -155,7 +156,7 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
     char *cache = NULL, *gpu_options = NULL;
     struct buffer template = { 0 };
     enum reel_status status = check_processor(args, as, err);
-    if (status == REEL_OK) status = read_template(&template, args, err);
+    if (status == REEL_OK && !as->guesses) status = read_template(&template, args, err);
     if (status == REEL_OK) status = gpu_options_join(&gpu_options, args, as->gpu_options, err);
     if (status != REEL_OK) {
         buffer_release(&template);
@@ -168,7 +169,9 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
         .n_threads = (int)cli_integer(args, "threads", 0),
         .prompt_slice = (int)cli_integer(args, "prompt-slice", 0),
         .rounding = as->reference ? as->rounding : rounding_of(args),
-        .chat_template = template.bytes ? template.bytes : cli_text(args, "chat-template", NULL),
+        .chat_template = as->guesses      ? NULL
+                         : template.bytes ? template.bytes
+                                          : cli_text(args, "chat-template", NULL),
         .chat_template_from = template.bytes ? cli_text(args, "chat-template", NULL) : NULL,
         .progress = progress_update,
         .progress_user = &progress,
@@ -194,6 +197,23 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
 enum reel_status cli_model_open(struct reel_model **model, const struct cli_args *args,
                                 const char *name, struct reel_error *err) {
     return open_as(model, args, name, &(struct opening){ 0 }, err);
+}
+
+enum reel_status cli_draft_open(struct reel_model **draft, const struct cli_args *args,
+                                struct reel_error *err) {
+    const char *name = cli_text(args, "draft", NULL);
+    const char *kind = cli_text(args, "speculate", "auto");
+    const bool draft_kind = strcmp(kind, "draft") == 0;
+    *draft = NULL;
+    if (!name && draft_kind)
+        return err_set(err, REEL_E_ARGUMENT,
+                       "--speculate draft needs --draft MODEL, the model that guesses");
+    if (!name || strcmp(kind, "off") == 0) return REEL_OK;
+    if (!draft_kind && strcmp(kind, "auto") != 0)
+        return err_set(err, REEL_E_ARGUMENT,
+                       "--draft is for --speculate draft or auto; --speculate %s has no use for it",
+                       kind);
+    return open_as(draft, args, name, &(struct opening){ .guesses = true }, err);
 }
 
 enum reel_status cli_model_open_stored(struct reel_model **model, const struct cli_args *args,
@@ -251,9 +271,18 @@ enum reel_status cli_check_positions(const struct reel_model *model, int n, cons
                    info.name, info.max_context);
 }
 
+static void tell_of_draft(const struct reel_model *model, const struct reel_model *draft) {
+    const struct reel_model_info own = cli_model_info(model), other = cli_model_info(draft);
+    fprintf(stderr,
+            "reel: %s guesses for %s: %.1f MB of weights, and %.1f KB for each position beside its "
+            "%.1f\n",
+            other.name, own.name, (double)other.weight_bytes / 1e6,
+            (double)other.kv_token_bytes / 1e3, (double)own.kv_token_bytes / 1e3);
+}
+
 enum reel_status cli_session_open(struct reel_session **session, const struct reel_model *model,
-                                  const struct cli_args *args, struct progress *progress,
-                                  struct reel_error *err) {
+                                  const struct reel_model *draft, const struct cli_args *args,
+                                  struct progress *progress, struct reel_error *err) {
     struct reel_session_options options = {
         .size = sizeof options,
         .max_context = (int)cli_integer(args, "ctx", 0),
@@ -262,11 +291,13 @@ enum reel_status cli_session_open(struct reel_session **session, const struct re
         .speculation = cli_find_option(args->command, "speculate")
                            ? cli_speculation(args, REEL_SPECULATION_AUTO)
                            : REEL_SPECULATION_OFF,
+        .draft_model = draft,
     };
     struct reel_error why = { 0 };
     enum reel_status status = cli_check_positions(model, options.max_context, "--ctx", err);
     if (status != REEL_OK) return status;
     status = reel_session_open(session, model, &options, &why);
+    if (status == REEL_OK && draft && cli_has(args, "verbose")) tell_of_draft(model, draft);
     if (status == REEL_OK) return status;
     return err_set(err, status, "%s%s", why.text,
                    status == REEL_E_MEMORY ? "; --ctx N with fewer positions takes less" : "");
@@ -294,10 +325,11 @@ void cli_sampling_typed(struct reel_sampling *s, const struct cli_args *args) {
 
 enum reel_speculation cli_speculation(const struct cli_args *args, enum reel_speculation fallback) {
     const char *kind = cli_text(args, "speculate", NULL);
-    if (!kind) return fallback;
+    if (!kind) return cli_text(args, "draft", NULL) ? REEL_SPECULATION_AUTO : fallback;
     return strcmp(kind, "off") == 0     ? REEL_SPECULATION_OFF
            : strcmp(kind, "ngram") == 0 ? REEL_SPECULATION_NGRAM
            : strcmp(kind, "mtp") == 0   ? REEL_SPECULATION_MTP
+           : strcmp(kind, "draft") == 0 ? REEL_SPECULATION_DRAFT
                                         : REEL_SPECULATION_AUTO;
 }
 

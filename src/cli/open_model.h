@@ -30,6 +30,11 @@ enum reel_status cli_model_open_reference(struct reel_model **model, const struc
                                           const char *name, const char *device_weight_type,
                                           enum reel_rounding rounding, struct reel_error *err);
 
+/* The model of --draft, which guesses for others; *draft stays NULL where none is given, or
+ * --speculate off needs none. It has to be closed after their sessions. */
+enum reel_status cli_draft_open(struct reel_model **draft, const struct cli_args *args,
+                                struct reel_error *err);
+
 /* On the GPU of --device, the first one without it; a GPU that cannot be used is an error, also
  * with "auto". gpu_options come before those typed. */
 enum reel_status cli_model_open_gpu(struct reel_model **model, const struct cli_args *args,
@@ -56,16 +61,16 @@ void cli_log(void *user, enum reel_log_level level, const char *text);
 enum reel_status cli_check_positions(const struct reel_model *model, int n, const char *options,
                                      struct reel_error *err);
 
-/* With the option of cli_context_group. progress (borrowed, or NULL) is told how far the evaluation
- * of a prompt is. */
+/* With the option of cli_context_group. draft (or NULL) guesses for it. progress (borrowed, or
+ * NULL) is told how far the evaluation of a prompt is. */
 enum reel_status cli_session_open(struct reel_session **session, const struct reel_model *model,
-                                  const struct cli_args *args, struct progress *progress,
-                                  struct reel_error *err);
+                                  const struct reel_model *draft, const struct cli_args *args,
+                                  struct progress *progress, struct reel_error *err);
 
 /* Changes what options of cli_sampling_group were given. */
 void cli_sampling_typed(struct reel_sampling *sampling, const struct cli_args *args);
 
-/* What --speculate says; `fallback` where it was not given. */
+/* What --speculate says; where it was not given `fallback`, or auto beside --draft. */
 enum reel_speculation cli_speculation(const struct cli_args *args, enum reel_speculation fallback);
 
 /* The model's recommended sampling, changed by the options of cli_sampling_group. Without --seed

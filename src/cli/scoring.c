@@ -110,7 +110,7 @@ enum reel_status score_file(struct text_score *score, const struct reel_model *m
     size_t n_ids = 0;
     *score = (struct text_score){ 0 };
     enum reel_status status = encode_file(model, file, path, &ids, &n_ids, err);
-    if (status == REEL_OK) status = cli_session_open(&s.session, model, args, NULL, err);
+    if (status == REEL_OK) status = cli_session_open(&s.session, model, NULL, args, NULL, err);
     if (status == REEL_OK)
         status =
             mem_zeroed(&s.logits, (size_t)PIECE * (size_t)s.vocab, sizeof *s.logits, "logits", err);

@@ -84,6 +84,7 @@ enum { BACKEND_MOST_EXPECTED = 15 };
 struct backend_expected {
     int n;     /* ids[0] is the next one */
     int worth; /* drafts of one pass that are worth their columns, 0: none are */
+    bool asks; /* those are backend_decode.draft's, not these */
     int32_t ids[BACKEND_MOST_EXPECTED];
 };
 
@@ -116,7 +117,8 @@ struct backend_decode {
     /* Asked before each pass of step where backend_info.drafts says so, or NULL: writes ids that
      * may come next, [`most`] at most and each below vocab, and says how many. They take columns
      * that nobody else has. Each id is drawn as without them; those of a draft that was wrong, and
-     * of what stood behind it, are never drawn. */
+     * of what stood behind it, are never drawn. decode asks between two launches, where `expect`
+     * says so: for the only pass of the second one. It may take its time. */
     int (*draft)(void *user, int32_t *ids, int most);
     /* The same for decode, where backend_info.drafts says so; or all NULL. `expect` is asked when
      * ids have been handed out, ahead of the pass that may look at drafts: `ahead` ids will come

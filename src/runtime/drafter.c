@@ -13,6 +13,9 @@ enum {
     ASTRAY = 6,       /* ids that another text may have meanwhile */
 };
 
+/* Guesses of a draft model that are taken to be right before it has shown what it knows. */
+#define MODEL_SHARE 0.7F
+
 static uint32_t pair_hash(const int32_t *last) {
     const uint64_t pair = (uint64_t)(uint32_t)last[-1] << 32 | (uint32_t)last[0];
     return (uint32_t)(pair * 0x9e3779b97f4a7c15u >> (64 - HASH_BITS));
@@ -27,8 +30,10 @@ static void expect_little(struct drafter *d) {
         d->classes[i].tried = 4;
         d->classes[i].right = 4 * shares[i];
     }
-    for (int i = 0; i < GUESS_MOST; i++)
-        d->steps[i] = (struct tally){ .right = 2, .tried = 4 };
+    for (int i = 0; i < GUESS_MOST; i++) {
+        d->steps[GUESS_BY_LAYER][i] = (struct tally){ .right = 2, .tried = 4 };
+        d->steps[GUESS_BY_MODEL][i] = (struct tally){ .right = 4 * MODEL_SHARE, .tried = 4 };
+    }
 }
 
 enum reel_status drafter_open(struct drafter *d, int max_ids, struct reel_error *err) {
@@ -131,7 +136,7 @@ static int find_next(struct drafter *d, int *length) {
 void drafter_guess(struct drafter *d, struct guess *guess, int most) {
     int length;
     guess->n = 0;
-    guess->by_layer = false;
+    guess->source = GUESS_BY_IDS;
     if (most > GUESS_MOST) most = GUESS_MOST;
     add_pairs(d);
     const int next = d->n < 3 ? 0 : find_next(d, &length);
@@ -147,12 +152,26 @@ void drafter_guess(struct drafter *d, struct guess *guess, int most) {
     }
 }
 
-float drafter_layer_chance(const struct drafter *d, int i) {
-    return d->steps[i].right / d->steps[i].tried;
+float drafter_step_chance(const struct drafter *d, enum guess_source source, int i) {
+    return d->steps[source][i].right / d->steps[source][i].tried;
+}
+
+static void count(struct tally *tally, float right, float tried) {
+    if (tally->tried >= REMEMBERED) {
+        tally->tried /= 2;
+        tally->right /= 2;
+    }
+    tally->tried += tried;
+    tally->right += right;
+}
+
+void drafter_hope(struct drafter *d, float weight) {
+    for (int i = 0; i < GUESS_MOST; i++)
+        count(&d->steps[GUESS_BY_MODEL][i], weight * MODEL_SHARE, weight);
 }
 
 void drafter_takes(struct drafter *d, const struct guess *guess, int n) {
-    d->by_layer = guess->by_layer;
+    d->source = guess->source;
     memcpy(d->drafts, guess->ids, (size_t)n * sizeof *d->drafts);
     d->n_drafts = n;
     d->n_right = 0;
@@ -161,15 +180,10 @@ void drafter_takes(struct drafter *d, const struct guess *guess, int n) {
 bool drafter_saw(struct drafter *d, int32_t id) {
     bool right = false;
     if (d->n_right < d->n_drafts) {
-        struct tally *tally =
-            d->by_layer ? &d->steps[d->n_right] : &d->classes[class_of(d->length + d->n_right)];
         right = d->drafts[d->n_right] == id;
-        if (tally->tried >= REMEMBERED) {
-            tally->tried /= 2;
-            tally->right /= 2;
-        }
-        tally->tried += 1;
-        tally->right += right ? 1.0F : 0.0F;
+        count(d->source == GUESS_BY_IDS ? &d->classes[class_of(d->length + d->n_right)]
+                                        : &d->steps[d->source][d->n_right],
+              right ? 1 : 0, 1);
         d->n_right = right ? d->n_right + 1 : d->n_drafts;
     }
     if (d->n < d->max_ids) d->ids[d->n++] = id;

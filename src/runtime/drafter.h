@@ -16,10 +16,12 @@
  * a guess may have to last for two passes. */
 enum { GUESS_MOST = 15 };
 
+/* Who guesses: the session's own ids, the model's draft layer, or a draft model. */
+enum guess_source { GUESS_BY_IDS, GUESS_BY_LAYER, GUESS_BY_MODEL, N_GUESS_SOURCES };
+
 struct guess {
     int n;
-    bool always;   /* all are to be drafts, whatever they cost */
-    bool by_layer; /* the draft layer made it */
+    enum guess_source source;
     int32_t ids[GUESS_MOST];
     float chance[GUESS_MOST]; /* that an id is right, if those before it are */
 };
@@ -37,9 +39,10 @@ struct drafter {
     int n_indexed; /* pairs that end before this are found by last_seen */
     struct tally {
         float right, tried;
-    } classes[DRAFTER_CLASSES];     /* what became of guesses, lately */
-    struct tally steps[GUESS_MOST]; /* the same of the draft layer's: its first, its second ... */
-    bool by_layer;                  /* the drafts below are its */
+    } classes[DRAFTER_CLASSES]; /* what became of guesses, lately */
+    /* The same of a layer's and of a model's: its first, its second ... */
+    struct tally steps[N_GUESS_SOURCES][GUESS_MOST];
+    enum guess_source source; /* of the drafts below */
     /* The last guess, as far as it was taken: what is seen next shows whether it was right. */
     int32_t drafts[GUESS_MOST];
     int n_drafts, n_right;
@@ -59,8 +62,11 @@ void drafter_follow(struct drafter *d, const int32_t *ids, int n);
 
 /* At most `most` ids; none where the last two never stood together before. */
 void drafter_guess(struct drafter *d, struct guess *guess, int most);
-/* That the draft layer's guess i is right where those before it were. */
-float drafter_layer_chance(const struct drafter *d, int i);
+/* That guess i of a layer or a model is right where those before it were. */
+float drafter_step_chance(const struct drafter *d, enum guess_source source, int i);
+/* A model was not asked: what it was bad at counts less with each such pass, so that it is tried
+ * again. weight: guesses that count as made meanwhile. */
+void drafter_hope(struct drafter *d, float weight);
 /* The first n of the last guess are drafts. */
 void drafter_takes(struct drafter *d, const struct guess *guess, int n);
 /* The next id. Returns whether it was a draft. */

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/struct_size.h"
+#include "runtime/guesses.h"
 #include "runtime/session.h"
 
 #include <limits.h>
@@ -31,43 +32,6 @@ void generation_close(struct generation *g) {
 
 /* ---- starting ---- */
 
-enum reel_status generation_check_kind(enum reel_speculation kind, struct reel_error *err) {
-    if ((int)kind >= REEL_SPECULATION_AUTO && (int)kind <= REEL_SPECULATION_MTP) return REEL_OK;
-    return err_set(err, REEL_E_ARGUMENT, "speculation is %d; allowed are %d to %d", (int)kind,
-                   REEL_SPECULATION_AUTO, REEL_SPECULATION_MTP);
-}
-
-enum reel_status generation_draft_layer(const struct reel_model *model, struct backend_state *state,
-                                        struct reel_error *err) {
-    const char *name = model->model.name ? model->model.name : "the model";
-    if (model->backend_info.guesses) return model->ops->guess_begin(state, err);
-    if (model->model.weights.draft.n_parameters)
-        return err_set(err, REEL_E_UNSUPPORTED,
-                       "%s has a draft layer that does not run on this device; it runs on the CPU, "
-                       "on its fast paths",
-                       name);
-    return err_set(err, REEL_E_UNSUPPORTED,
-                   "%s has no draft layer that runs (tensors \"mtp.*\" of one layer, in "
-                   "safetensors); speculation may be \"auto\", \"ngram\" or \"off\"",
-                   name);
-}
-
-static enum reel_status check_speculation(const struct reel_session *s,
-                                          const struct reel_generation *set,
-                                          struct reel_error *err) {
-    enum reel_status status = generation_check_kind(set->speculation, err);
-    if (status != REEL_OK) return status;
-    if (set->speculation == REEL_SPECULATION_NGRAM && !s->model->backend_info.drafts)
-        return err_set(
-            err, REEL_E_UNSUPPORTED,
-            "%s takes no drafts on this device; speculation runs on the CPU, on its fast paths",
-            s->model->model.name ? s->model->model.name : "the model");
-    if (set->most_drafts < 0 || set->most_drafts > REEL_MAX_DRAFTS)
-        return err_set(err, REEL_E_ARGUMENT, "most_drafts is %d; allowed are 1 to %d, or 0 for all",
-                       set->most_drafts, REEL_MAX_DRAFTS);
-    return REEL_OK;
-}
-
 static enum reel_status check_set(const struct reel_session *s, const struct reel_generation *set,
                                   struct reel_error *err) {
     int vocab = s->model->model.config.vocab;
@@ -85,7 +49,7 @@ static enum reel_status check_set(const struct reel_session *s, const struct ree
     if (set->n_top_logprobs < 0 || set->n_top_logprobs > REEL_MAX_TOP_LOGPROBS)
         return err_set(err, REEL_E_ARGUMENT, "n_top_logprobs is %d; allowed are 0 to %d",
                        set->n_top_logprobs, REEL_MAX_TOP_LOGPROBS);
-    return check_speculation(s, set, err);
+    return guesses_check(s, set, err);
 }
 
 static void choose_stop_ids(struct generation *g, const struct model_config *config) {
@@ -110,7 +74,7 @@ enum reel_status reel_generation_start(struct reel_session *s, const struct reel
         status = stop_text_start(&g->stop, set.stop_strings, set.n_stop_strings, err);
     if (status == REEL_OK) status = sampler_start(s->sampler, set.sampling, err);
     if (status == REEL_OK && set.speculation == REEL_SPECULATION_MTP)
-        status = generation_draft_layer(s->model, s->state, err);
+        status = guesses_begin_layer(s->model, s->state, err);
     if (status != REEL_OK) return status;
     for (int i = 0; i < s->length; i++)
         sampler_saw_prompt(s->sampler, s->ids[i]);
@@ -123,7 +87,7 @@ enum reel_status reel_generation_start(struct reel_session *s, const struct reel
     g->failed = false;
     g->speculates =
         set.speculation != REEL_SPECULATION_OFF && s->model->backend_info.drafts && g->joins;
-    if (g->speculates) drafter_follow(&g->drafter, s->ids, s->length);
+    if (g->speculates) guesses_begin(s);
     g->costs.column_share = (double)s->model->backend_info.column_share;
     pass_costs_begin(&g->costs);
     g->drafted = false;
@@ -278,34 +242,7 @@ static struct backend_decode decode_of(struct reel_session *s, int max_tokens,
                                     .cancel = &s->cancel };
 }
 
-/* What may come behind the last id. All of it is followed, to learn how often such guesses are
- * right; which ids become drafts is known to the passes alone. */
-static void expect_for_backend(void *user, struct backend_expected *expected, int ahead) {
-    struct generation *g = &((struct reel_session *)user)->generation;
-    const int wanted = g->set.most_drafts ? g->set.most_drafts : REEL_MAX_DRAFTS;
-    struct guess guess;
-    float before = 1;
-    drafter_guess(&g->drafter, &guess, BACKEND_MOST_EXPECTED);
-    drafter_takes(&g->drafter, &guess, guess.n);
-    expected->n = guess.n;
-    memcpy(expected->ids, guess.ids, (size_t)guess.n * sizeof *guess.ids);
-    expected->worth = int_min(guess.n - ahead, wanted);
-    if (expected->worth <= 0 || g->set.speculation == REEL_SPECULATION_NGRAM) return;
-    for (int i = 0; i < ahead; i++)
-        before *= guess.chance[i];
-    guess.chance[ahead] *= before;
-    expected->worth = pass_costs_drafts(&g->costs, 1, 1, guess.chance + ahead, expected->worth);
-}
-
 static void saw_draft(void *user) { ((struct reel_session *)user)->generation.drafted = true; }
-
-static void saw_passes(void *user, const struct backend_taken *taken) {
-    struct reel_session *s = user;
-    struct generation *g = &s->generation;
-    g->result.n_drafted += taken->n_drafted;
-    if (turns_are_shared(s->model->turns)) return; /* they may have waited for others */
-    pass_costs_saw_some(&g->costs, taken->columns, taken->n_passes, taken->n_ids, taken->ms);
-}
 
 /* An id that the backend decoded; whether it was a draft. */
 static bool saw_id(struct reel_session *s, int32_t id) {
@@ -321,11 +258,13 @@ static enum reel_status run_decode(struct reel_session *s, int max_tokens,
                                    bool (*on_id)(void *user, int32_t id), struct reel_error *err) {
     struct backend_decode decode = decode_of(s, max_tokens, on_id);
     if (s->generation.speculates) {
-        decode.expect = expect_for_backend;
+        decode.expect = guesses_expect;
+        decode.draft = guesses_between_launches;
         decode.drafted = saw_draft;
-        decode.took = saw_passes;
+        decode.took = guesses_saw_passes;
         decode.most_drafts = s->generation.set.most_drafts;
-        decode.drafts_wait = s->generation.set.speculation == REEL_SPECULATION_NGRAM;
+        decode.drafts_wait = s->generation.set.speculation == REEL_SPECULATION_NGRAM ||
+                             s->generation.set.speculation == REEL_SPECULATION_DRAFT;
     }
     s->generation.token.n_top = 0;
     s->generation.token.top = NULL;
@@ -382,48 +321,18 @@ static bool saw_decoded(void *user, int32_t id) {
     return !is_stop_id(g, id);
 }
 
-/* What the draft layer tells of what follows the drafter's last id: the session's, or that of its
- * column, which is ahead of it. */
-static void guess_by_layer(struct reel_session *s, struct guess *guess, int most) {
-    const struct drafter *d = &s->generation.drafter;
-    const double start = clock_ms();
-    const int32_t last = d->n > 0 ? d->ids[d->n - 1] : -1;
-    guess->by_layer = true;
-    guess->n = 0;
-    if (last >= 0 && most > 0)
-        guess->n = s->model->ops->guess(s->state, d->n - 1, last, guess->ids, most, NULL);
-    for (int i = 0; i < guess->n; i++)
-        guess->chance[i] = drafter_layer_chance(d, i);
-    s->generation.guess_ms = clock_ms() - start;
-}
-
-/* Each further guess of the draft layer takes another reading of it and of the head. */
-enum { LAYER_DRAFTS = 3 };
-
-static void guess_for_column(void *user, struct guess *guess, int most) {
-    struct generation *g = &((struct reel_session *)user)->generation;
-    const bool by_layer = g->set.speculation == REEL_SPECULATION_MTP;
-    int wanted = g->set.most_drafts;
-    if (wanted == 0 && by_layer) wanted = LAYER_DRAFTS;
-    if (wanted == 0 || wanted > most) wanted = most;
-    *guess = (struct guess){ 0 };
-    if (by_layer)
-        guess_by_layer(user, guess, wanted);
-    else
-        drafter_guess(&g->drafter, guess, wanted);
-    guess->always = by_layer || g->set.speculation == REEL_SPECULATION_NGRAM;
-}
-
-static void takes_for_column(void *user, const struct guess *guess, int n) {
-    drafter_takes(&((struct reel_session *)user)->generation.drafter, guess, n);
-}
-
 /* ---- a pass of this session alone, with drafts ---- */
 
 static int draft_alone(void *user, int32_t *ids, int most) {
-    struct generation *g = &((struct reel_session *)user)->generation;
-    if (g->guess.by_layer) guess_for_column(user, &g->guess, most);
-    const int n = g->guess.n < most ? g->guess.n : most;
+    struct reel_session *s = user;
+    struct generation *g = &s->generation;
+    if (g->guesses_in_pass) {
+        const struct pass_room room = { most, &g->costs, 1, 1 };
+        const double start = clock_ms();
+        guesses_for_pass(s, &g->guess, &room);
+        g->guess_ms = clock_ms() - start;
+    }
+    const int n = int_min(g->guess.n, most);
     memcpy(ids, g->guess.ids, (size_t)n * sizeof *ids);
     drafter_takes(&g->drafter, &g->guess, n);
     g->column.next.n_drafts = n;
@@ -450,19 +359,19 @@ static bool never_enough(void *user) {
     return false;
 }
 
-/* Fills in the drafts that are worth a pass, or says that the draft layer is to be asked. False:
- * none are. */
+/* Fills in the drafts that are worth a pass, or says that the draft layer is to be asked. A draft
+ * model is asked here, before the turn at this session's model. False: there are none. */
 static bool guess_alone(struct reel_session *s) {
     struct generation *g = &s->generation;
     if (!g->speculates || s->model->ops->decode || g->joined || !backend_can_begin(s) ||
         tokens_left(s) < 2)
         return false;
     g->guess_ms = 0;
-    g->guess.by_layer = g->set.speculation == REEL_SPECULATION_MTP;
-    if (g->guess.by_layer) return true; /* in the pass, which has the model's turn */
-    guess_for_column(s, &g->guess, REEL_MAX_DRAFTS);
-    if (!g->guess.always)
-        g->guess.n = pass_costs_drafts(&g->costs, 1, 1, g->guess.chance, g->guess.n);
+    g->guesses_in_pass = g->set.speculation == REEL_SPECULATION_MTP;
+    if (g->guesses_in_pass) return true; /* it has the model's turn */
+    const int most = int_min(REEL_MAX_DRAFTS, tokens_left(s) - 1);
+    const struct pass_room room = { most, &g->costs, 1, 1 };
+    guesses_for_pass(s, &g->guess, &room);
     return g->guess.n > 0;
 }
 
@@ -506,8 +415,7 @@ static void join(struct reel_session *s) {
     g->column.state = s->state;
     g->column.decode = decode_of(s, tokens_left(s), saw_decoded);
     g->column.decode.draw = draw_for_column;
-    g->column.guess = g->speculates ? guess_for_column : NULL;
-    g->column.takes = takes_for_column;
+    g->column.guess = g->speculates ? guesses_for_pass : NULL;
     g->column.ahead = g->pushed ? PASSES_AHEAD : GENERATION_AHEAD;
     g->joined = passes_join(s->model->passes, &g->column);
     s->turn.ahead = g->column.only;
@@ -624,6 +532,7 @@ static void finish(struct reel_session *s) {
     session_go_back(s);
     g->active = false;
     g->result.n_passes = g->result.n_tokens - g->result.n_accepted;
+    if (s->draft && s->draft->failed) g->result.draft_problem = s->draft->why.text;
     g->result.total_ms = clock_ms() - g->start_ms;
 }
 

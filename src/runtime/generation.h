@@ -39,7 +39,9 @@ struct generation {
     bool drafted;    /* the next id that the backend decodes was one */
     struct drafter drafter;
     struct guess guess;      /* drafts of the next pass of this session alone */
-    double guess_ms;         /* that the draft layer took for them */
+    bool guesses_in_pass;    /* they are made in it */
+    bool asked;              /* the draft model was, in this generation */
+    double guess_ms;         /* that guesses took inside of what is timed as a pass */
     struct pass_costs costs; /* of passes of this session alone */
     struct column column;    /* decodes together with others, or shows them that this one decodes */
 };
@@ -47,11 +49,6 @@ struct generation {
 /* draft_ids: of the longest session for which drafts are made; 0: none are. */
 enum reel_status generation_open(struct generation *g, size_t max_token_bytes, int draft_ids,
                                  struct reel_error *err);
-/* REEL_E_ARGUMENT where it is none. */
-enum reel_status generation_check_kind(enum reel_speculation kind, struct reel_error *err);
-/* From here on the model's draft layer follows the state. REEL_E_UNSUPPORTED: why it cannot. */
-enum reel_status generation_draft_layer(const struct reel_model *model, struct backend_state *state,
-                                        struct reel_error *err);
 /* The session's state may be closed afterwards. */
 void generation_close(struct generation *g);
 

@@ -1,5 +1,6 @@
 #include "runtime/pass_costs.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* What drafts may cost before they have shown what they are worth. */
@@ -70,21 +71,32 @@ void pass_costs_saw_some(struct pass_costs *c, int n_columns, int n_passes, int 
     }
 }
 
-int pass_costs_drafts(const struct pass_costs *c, int n_columns, double expected,
-                      const float *chance, int n) {
-    double ids = expected, all_right = 1, best = 0;
-    int best_n = 0;
+void pass_costs_pay(struct pass_costs *c, double ms) {
+    c->spent_ms += ms;
+    c->lead_ms -= ms;
+}
+
+struct pass_choice pass_costs_choose(const struct pass_costs *c, int n_columns, double expected,
+                                     const float *chance, int n, const struct guess_cost *guess,
+                                     int least) {
     const double one = cost_of_one(c);
-    if (one <= 0 || c->lead_ms < -one - LOSS_SHARE * c->spent_ms) return 0;
+    const double guess_ms = !guess ? 0 : guess->ms > 0 ? guess->ms : guess->share * one;
+    double ids = expected, all_right = 1;
+    struct pass_choice best = { least, 0 };
+    if (one <= 0) return best;
+    if (least == 0 && c->lead_ms < -one - LOSS_SHARE * c->spent_ms) n = 0;
     for (int i = 0; i <= n && n_columns + i <= PASS_COSTS_MOST; i++) {
-        const double speed = ids / cost(c, n_columns + i) * (i > 0 ? 1 - MARGIN : 1);
-        if (speed > best) {
-            best = speed;
-            best_n = i;
-        }
+        const double ms = cost(c, n_columns + i) + guess_ms * i;
+        const double speed = ids / ms * (i > 0 ? 1 - MARGIN : 1);
+        if (i >= least && speed > best.speed) best = (struct pass_choice){ i, speed };
         if (i == n) break;
         all_right *= (double)chance[i];
         ids += all_right;
     }
-    return best_n;
+    return best;
+}
+
+int pass_costs_drafts(const struct pass_costs *c, int n_columns, double expected,
+                      const float *chance, int n) {
+    return pass_costs_choose(c, n_columns, expected, chance, n, NULL, 0).n;
 }

@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "runtime/pass_costs.h"
 
 #include <signal.h>
 #include <string.h>
@@ -168,25 +167,24 @@ static void begin_pass(struct passes *p) {
         (struct pass){ .since_ms = clock_ms(), .n_columns = p->n_seats, .expected = p->n_seats };
 }
 
-/* As many of the column's guesses as are worth the columns that nobody has. */
+/* Guesses for the columns that nobody has. */
 static int draft_for(void *user, int32_t *ids, int most) {
     struct column *c = user;
     struct passes *p = c->passes;
     struct guess guess;
+    const struct pass_room room = { most, &p->costs, p->pass.n_columns, p->pass.expected };
     const double start = clock_ms();
-    c->guess(c->decode.user, &guess, most);
-    p->pass.since_ms += clock_ms() - start; /* a draft layer takes time, the pass is not longer */
-    const int n = guess.always ? guess.n
-                               : pass_costs_drafts(&p->costs, p->pass.n_columns, p->pass.expected,
-                                                   guess.chance, guess.n);
+    turn_lend(&p->turn);
+    c->guess(c->decode.user, &guess, &room);
+    (void)turn_resume(&p->turn);            /* it cannot be cancelled */
+    p->pass.since_ms += clock_ms() - start; /* guessing takes time, the pass is not longer */
     float all_right = 1;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < guess.n; i++)
         p->pass.expected += (double)(all_right *= guess.chance[i]);
-    p->pass.n_columns += n;
-    memcpy(ids, guess.ids, (size_t)n * sizeof *ids);
-    c->takes(c->decode.user, &guess, n);
-    c->next.n_drafts = n;
-    return n;
+    p->pass.n_columns += guess.n;
+    memcpy(ids, guess.ids, (size_t)guess.n * sizeof *ids);
+    c->next.n_drafts = guess.n;
+    return guess.n;
 }
 
 static bool is_enough(void *user) {

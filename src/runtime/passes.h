@@ -17,6 +17,7 @@
 
 #include "runtime/backend.h"
 #include "runtime/drafter.h"
+#include "runtime/pass_costs.h"
 #include "runtime/turns.h"
 
 /* Most ids that a column may be ahead of its session. */
@@ -42,10 +43,9 @@ struct column {
      * may fill in `next`, but for the id) and guess; `enough` and `draft` are not used. */
     struct backend_state *state;
     struct backend_decode decode;
-    /* Ids that may come next, `most` at most, and takes: so many of them are drafts of the coming
-     * pass. NULL: it has none. */
-    void (*guess)(void *user, struct guess *guess, int most);
-    void (*takes)(void *user, const struct guess *guess, int n);
+    /* Drafts of the coming pass, which has room for so many: those that are worth their columns.
+     * It may take its time, and others their turn meanwhile. NULL: it has none. */
+    void (*guess)(void *user, struct guess *guess, const struct pass_room *room);
     int ahead; /* 1 to PASSES_AHEAD */
     struct made_id next;
 

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/struct_size.h"
 #include "plan/memory_plan.h"
+#include "runtime/guesses.h"
 
 #include <string.h>
 #include <time.h>
@@ -21,6 +22,18 @@ static uint64_t memory_available(const struct reel_model *model) {
                                         : machine_memory_available();
 }
 
+/* Bytes of a session, with what its draft model keeps beside it on the same kind of device. */
+static int fitting_context(const struct reel_model *model, const struct reel_model *draft) {
+    const struct backend_info *own = &model->backend_info;
+    size_t fixed = own->state_fixed_bytes, position = own->state_position_bytes;
+    if (draft && draft->ops == model->ops) {
+        fixed += draft->backend_info.state_fixed_bytes;
+        position += draft->backend_info.state_position_bytes;
+    }
+    return memory_plan_context(model->model.config.max_context, fixed, position,
+                               memory_available(model));
+}
+
 static enum reel_status choose_context(const struct reel_model *model,
                                        const struct reel_session_options *options, int *context,
                                        struct reel_error *err) {
@@ -31,14 +44,12 @@ static enum reel_status choose_context(const struct reel_model *model,
                        options->max_context, model->model.name ? model->model.name : "the model",
                        most);
     *context = options->max_context;
-    if (*context == 0)
-        *context =
-            memory_plan_context(most, model->backend_info.state_fixed_bytes,
-                                model->backend_info.state_position_bytes, memory_available(model));
+    if (*context == 0) *context = fitting_context(model, options->draft_model);
     return REEL_OK;
 }
 
-static enum reel_status session_allocate(struct reel_session *s, enum reel_speculation speculation,
+static enum reel_status session_allocate(struct reel_session *s,
+                                         const struct reel_session_options *options,
                                          struct reel_error *err) {
     const struct reel_model *model = s->model;
     size_t vocab = (size_t)model->model.config.vocab, n = (size_t)s->max_context;
@@ -53,8 +64,12 @@ static enum reel_status session_allocate(struct reel_session *s, enum reel_specu
                                  model->backend_info.drafts ? s->max_context : 0, err);
     if (status == REEL_OK)
         status = model->ops->state_open(&s->state, model->backend, s->max_context, err);
-    if (status == REEL_OK && speculation == REEL_SPECULATION_MTP)
-        status = generation_draft_layer(model, s->state, err);
+    if (status == REEL_OK && options->speculation == REEL_SPECULATION_MTP)
+        status = guesses_begin_layer(model, s->state, err);
+    if (status == REEL_OK && options->draft_model && model->backend_info.drafts)
+        status = draft_session_open(&s->draft, model, options->draft_model, s->max_context, err);
+    if (status == REEL_OK && options->speculation == REEL_SPECULATION_DRAFT)
+        status = guesses_check_model(s, err);
     return status;
 }
 
@@ -70,7 +85,9 @@ enum reel_status reel_session_open(struct reel_session **out, const struct reel_
     if (status == REEL_OK)
         status = struct_read(&options, sizeof options, given, "reel_session_options", err);
     if (status == REEL_OK) status = model_handle_is_here(model, err);
-    if (status == REEL_OK) status = generation_check_kind(options.speculation, err);
+    if (status == REEL_OK && options.draft_model)
+        status = model_handle_is_here(options.draft_model, err);
+    if (status == REEL_OK) status = guesses_check_kind(options.speculation, err);
     if (status == REEL_OK) status = choose_context(model, &options, &context, err);
     if (status == REEL_OK) status = mem_zeroed(&s, 1, sizeof *s, "a session", err);
     if (status != REEL_OK) return status;
@@ -79,7 +96,7 @@ enum reel_status reel_session_open(struct reel_session **out, const struct reel_
     s->progress = options.progress;
     s->progress_user = options.progress_user;
     atomic_init(&s->cancel, false);
-    status = session_allocate(s, options.speculation, err);
+    status = session_allocate(s, &options, err);
     if (status != REEL_OK) {
         reel_session_close(s);
         return status;
@@ -91,6 +108,7 @@ enum reel_status reel_session_open(struct reel_session **out, const struct reel_
 void reel_session_close(struct reel_session *s) {
     if (!s) return;
     generation_close(&s->generation);
+    draft_session_close(s->draft);
     if (s->state) s->model->ops->state_close(s->state);
     sampler_close(s->sampler);
     mem_free(s->next_logits);
@@ -106,9 +124,14 @@ const int32_t *reel_session_ids(const struct reel_session *s) { return s ? s->id
 /* ---- cancelling ---- */
 
 void reel_session_cancel(struct reel_session *s) {
-    if (s) atomic_store(&s->cancel, true);
+    if (!s) return;
+    atomic_store(&s->cancel, true);
+    draft_session_cancel(s->draft);
 }
-void session_begin(struct reel_session *s) { atomic_store(&s->cancel, false); }
+void session_begin(struct reel_session *s) {
+    atomic_store(&s->cancel, false);
+    draft_session_uncancel(s->draft);
+}
 bool session_cancelled(const struct reel_session *s) { return atomic_load(&s->cancel); }
 
 enum reel_status session_idle(const struct reel_session *s, struct reel_error *err) {
@@ -320,10 +343,11 @@ void session_go_back(struct reel_session *s) {
     s->n_evaluated = at;
 }
 
-static void keep_prefix(struct reel_session *s, int n) {
+void session_keep_prefix(struct reel_session *s, int n) {
     if (s->read_from > n) s->read_from = n;
     if (s->read_to > n) s->read_to = n;
     if (s->again_to > n) s->again_to = n;
+    draft_session_keep(s->draft, n);
     if (n == s->length) return;
     s->length = n;
     if (s->n_evaluated > n) s->n_evaluated = session_resume_at(s, n);
@@ -332,6 +356,25 @@ static void keep_prefix(struct reel_session *s, int n) {
 }
 
 /* ---- the timeline ---- */
+
+enum reel_status session_hold(struct reel_session *s, const int32_t *ids, int n_ids, int *n_reused,
+                              struct reel_error *err) {
+    int common = 0;
+    while (common < n_ids && common < s->length && s->ids[common] == ids[common])
+        common++;
+    session_keep_prefix(s, common);
+    if (n_reused) *n_reused = s->n_evaluated;
+    /* ids may be this session's own list */
+    if (n_ids > common)
+        memmove(s->ids + common, ids + common, (size_t)(n_ids - common) * sizeof *ids);
+    session_start_progress(s, n_ids - s->n_evaluated);
+    /* a backend that draws ids itself goes on without logits; who wants them asks for them later */
+    const bool logits = !s->model->ops->decode;
+    const enum reel_status status = evaluate_to(s, n_ids, logits, err);
+    if (n_ids > common) s->has_logits = logits && status == REEL_OK;
+    s->length = status == REEL_OK ? n_ids : s->n_evaluated > common ? s->n_evaluated : common;
+    return status;
+}
 
 enum reel_status reel_session_sync(struct reel_session *s, const int32_t *ids, int n_ids,
                                    int *n_reused, struct reel_error *err) {
@@ -345,22 +388,8 @@ enum reel_status reel_session_sync(struct reel_session *s, const int32_t *ids, i
                        s->max_context);
     status = check_ids(s, ids, n_ids, err);
     if (status != REEL_OK) return status;
-    int common = 0;
-    while (common < n_ids && common < s->length && s->ids[common] == ids[common])
-        common++;
-    keep_prefix(s, common);
-    if (n_reused) *n_reused = s->n_evaluated;
-    /* ids may be this session's own list */
-    if (n_ids > common)
-        memmove(s->ids + common, ids + common, (size_t)(n_ids - common) * sizeof *ids);
     session_begin(s);
-    session_start_progress(s, n_ids - s->n_evaluated);
-    /* a backend that draws ids itself goes on without logits; who wants them asks for them later */
-    const bool logits = !s->model->ops->decode;
-    status = evaluate_to(s, n_ids, logits, err);
-    if (n_ids > common) s->has_logits = logits && status == REEL_OK;
-    s->length = status == REEL_OK ? n_ids : s->n_evaluated > common ? s->n_evaluated : common;
-    return status;
+    return session_hold(s, ids, n_ids, n_reused, err);
 }
 
 enum reel_status reel_session_truncate(struct reel_session *s, int n, struct reel_error *err) {
@@ -371,7 +400,7 @@ enum reel_status reel_session_truncate(struct reel_session *s, int n, struct ree
         return err_set(err, REEL_E_ARGUMENT, "cannot keep %d tokens; the session holds %d", n,
                        s->length);
     if (n < s->n_evaluated) status = check_again(s, session_resume_at(s, n), n, err);
-    if (status == REEL_OK) keep_prefix(s, n);
+    if (status == REEL_OK) session_keep_prefix(s, n);
     return status;
 }
 

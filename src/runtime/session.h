@@ -9,6 +9,7 @@
 #ifndef REEL_RUNTIME_SESSION_H
 #define REEL_RUNTIME_SESSION_H
 
+#include "runtime/draft_session.h"
 #include "runtime/generation.h"
 #include "runtime/model_handle.h"
 #include "runtime/turns.h"
@@ -38,6 +39,7 @@ struct reel_session {
     bool reporting;                    /* inside the progress callback */
     struct sampler *sampler;
     struct generation generation;
+    struct draft_session *draft; /* of the model that guesses for this session; or NULL */
 };
 
 /* Refuses NULL, and a call while a generation is open or from inside the progress callback of
@@ -64,6 +66,12 @@ bool session_between_texts(void *session, const char *stage, uint64_t done, uint
 
 /* Makes has_logits true, evaluating what that needs. */
 enum reel_status session_need_logits(struct reel_session *session, struct reel_error *err);
+
+/* As reel_session_sync, on an idle session and with ids that were looked at. */
+enum reel_status session_hold(struct reel_session *session, const int32_t *ids, int n_ids,
+                              int *n_reused, struct reel_error *err);
+/* Positions from n on are over; n is at most the length. */
+void session_keep_prefix(struct reel_session *session, int n);
 
 /* From how many of the first n positions evaluation goes on. */
 int session_resume_at(const struct reel_session *session, int n);

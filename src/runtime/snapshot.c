@@ -274,5 +274,6 @@ enum reel_status reel_session_copy(struct reel_session *dst, const struct reel_s
     dst->read_to = src->read_to;
     dst->again_to = src->again_to;
     dst->has_logits = src->has_logits;
+    draft_session_copy(dst->draft, src->draft);
     return REEL_OK;
 }

@@ -248,7 +248,7 @@ static double gauge(struct server *server, struct served_model *m, enum gauge wh
     const bool ready = atomic_load(&m->state) == SERVED_READY;
     if (which == READY || !ready) return which == READY && ready;
     session_pool_figures(m, &f);
-    const double token_bytes = (double)m->info.kv_token_bytes;
+    const double token_bytes = (double)(m->info.kv_token_bytes + m->draft_kv_bytes);
     const double most = m->hears ? 0 : (double)server->options.sessions * m->context;
     switch (which) {
     case QUEUED:
@@ -281,7 +281,8 @@ static void put_models(struct page *p, struct server *server) {
         { "requests_queued", "Requests that wait for a session of the model." },
         { "sessions", "Sessions that the model may have." },
         { "sessions_busy", "Sessions that requests work with." },
-        { "kv_used_bytes", "Bytes of KV cache whose positions sessions hold, kept prefixes too." },
+        { "kv_used_bytes", "Bytes of KV cache whose positions sessions hold, kept prefixes too, "
+                           "with those of a draft model." },
         { "kv_total_bytes", "Bytes of KV cache that all sessions of the model may hold." },
         { "kv_utilisation", "kv_used_bytes over kv_total_bytes, 0 to 1." },
     };

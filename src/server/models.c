@@ -44,7 +44,8 @@ static enum reel_status open_session(struct slot *slot, struct reel_session **se
                                                   .max_context = context,
                                                   .progress = still_wanted,
                                                   .progress_user = slot,
-                                                  .speculation = m->speculation };
+                                                  .speculation = m->speculation,
+                                                  .draft_model = m->draft };
     return reel_session_open(session, m->model, &options, err);
 }
 
@@ -186,6 +187,41 @@ static enum reel_status pool_open(struct server *server, struct served_model *m,
     return open_session(&p->slots[0], &p->slots[0].session, m, p->context, err);
 }
 
+/* Whether the draft model guesses for this one: a session tells. A model of another vocabulary goes
+ * without, as one server may have several. */
+static enum reel_status choose_draft(struct server *server, struct served_model *m,
+                                     struct reel_error *err) {
+    struct reel_model_info info = { .size = sizeof info };
+    struct reel_session_options options = { .size = sizeof options,
+                                            .max_context = 1,
+                                            .draft_model = server->draft };
+    struct reel_session *session = NULL;
+    struct reel_error why = { 0 };
+    if (!server->draft || m->hears) return REEL_OK;
+    if (m->info.most_drafts == 0)
+        err_set(&why, REEL_E_UNSUPPORTED, "it takes no drafts here");
+    else
+        (void)!reel_session_open(&session, m->model, &options, &why);
+    reel_session_close(session);
+    if (why.status != REEL_OK && why.status != REEL_E_MISMATCH && why.status != REEL_E_UNSUPPORTED)
+        return err_set(err, why.status, "%s", why.text);
+    enum reel_status status = reel_model_get_info(server->draft, &info, err);
+    if (status != REEL_OK) return status;
+    if (why.status != REEL_OK) {
+        server_log(server, SERVER_LOG_WARNING, "%s: %s; it goes without a draft model", m->name,
+                   why.text);
+        if (m->speculation == REEL_SPECULATION_DRAFT) m->speculation = REEL_SPECULATION_AUTO;
+        return REEL_OK;
+    }
+    m->draft = server->draft;
+    m->draft_kv_bytes = info.kv_token_bytes;
+    server_log(server, SERVER_LOG_INFO,
+               "%s guesses for %s: %.1f MB of weights, and %.1f KB of each position of a session",
+               info.name, m->name, (double)info.weight_bytes / 1e6,
+               (double)info.kv_token_bytes / 1e3);
+    return REEL_OK;
+}
+
 static enum reel_status load_one(struct server *server, int index, struct reel_error *err) {
     const struct server_model *given = &server->options.models[index];
     struct served_model *m = &server->models[index];
@@ -207,12 +243,23 @@ static enum reel_status load_one(struct server *server, int index, struct reel_e
         server_log(server, SERVER_LOG_WARNING, "%s: %s; it goes without", m->name,
                    ngram ? "takes no drafts here" : "has no draft layer that runs here");
     }
-    status = pool_open(server, m, err);
+    status = choose_draft(server, m, err);
+    if (status == REEL_OK) status = pool_open(server, m, err);
     if (status == REEL_OK) atomic_store(&m->state, SERVED_READY);
     return status;
 }
 
+static enum reel_status load_draft(struct server *server, struct reel_error *err) {
+    struct reel_error why = { 0 };
+    const struct server_options *o = &server->options;
+    if (!o->open_draft) return REEL_OK;
+    enum reel_status status = o->open_draft(o->draft_user, &server->draft, &why);
+    return status == REEL_OK ? status : err_set(err, status, "the draft model: %s", why.text);
+}
+
 enum reel_status server_load(struct server *server, struct reel_error *err) {
+    enum reel_status drafts = load_draft(server, err);
+    if (drafts != REEL_OK) return drafts;
     for (int i = 0; i < server->options.n_models; i++) {
         struct served_model *m = &server->models[i];
         struct reel_error why = { 0 };
@@ -255,6 +302,7 @@ void models_close(struct server *s, void (*close)(void *user, struct reel_model 
         mem_free(p);
         if (m->model && close) close(s->options.models[i].user, m->model);
     }
+    if (s->draft && close) close(s->options.draft_user, s->draft);
     mem_free(s->models);
 }
 

@@ -25,6 +25,8 @@ struct served_model {
     atomic_uint eval_ns;       /* that a position of a prompt takes, lately; 0: not known yet */
     atomic_ullong n_made;      /* tokens, counted as they are made */
     struct session_pool *pool; /* of sessions for text */
+    const struct reel_model *draft;    /* guesses for its sessions; or NULL */
+    uint64_t draft_kv_bytes;           /* that it keeps of a position */
     enum reel_speculation speculation; /* of its generations */
     int most_drafts;
 };

@@ -40,6 +40,10 @@ struct server_options {
     size_t prefix_bytes;               /* of all of them; 0: 4 GiB */
     enum reel_speculation speculation; /* of all generations */
     int most_drafts;
+    /* A model that guesses for each text model with its vocabulary; or NULL. Called by server_load,
+     * once, before any other model is opened. */
+    enum reel_status (*open_draft)(void *user, struct reel_model **model, struct reel_error *err);
+    void *draft_user;
     bool log_json;
     /* One line, from any thread; may be NULL. */
     void (*log)(void *user, enum server_log_kind kind, const char *line);
@@ -69,7 +73,7 @@ enum reel_status server_set_keys(struct server *server, const char *const *keys,
 bool server_drain(struct server *server, double seconds);
 
 /* Cancels what runs, and frees all. Models stay with those who opened them: `close` is called for
- * each that was opened. */
+ * each that was opened, with the user that opened it; for the draft model last. */
 void server_close(struct server *server, void (*close)(void *user, struct reel_model *model));
 
 #endif

@@ -21,6 +21,7 @@ struct server {
     int listener; /* ours until the daemon has it; -1: none */
     int port;
     struct served_model *models; /* [options.n_models] */
+    struct reel_model *draft;    /* guesses for them; or NULL */
     struct keys keys;
     struct watch *watch;
     struct crew *crew;

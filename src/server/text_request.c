@@ -4,6 +4,7 @@
 #include "base/memory.h"
 
 #include "server/api_error.h"
+#include "server/server_state.h"
 
 #include <errno.h>
 #include <math.h>
@@ -312,6 +313,9 @@ static enum reel_status run_generation(const struct text_request *r, struct reel
     run->outcome->stop = result.stop_string;
     run->outcome->n_drafted = result.n_drafted;
     run->outcome->n_accepted = result.n_accepted;
+    if (result.draft_problem)
+        server_log(exchange_server(r->x), SERVER_LOG_WARNING,
+                   "%s: the draft model guessed no more: %s", r->model->name, result.draft_problem);
     if (status == REEL_OK && (result.reason == REEL_STOP_CANCELLED ||
                               (result.reason == REEL_STOP_CALLBACK && exchange_is_gone(r->x))))
         return err_set(err, REEL_E_CANCELLED, "the client left");

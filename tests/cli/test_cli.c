@@ -400,6 +400,45 @@ static void a_model_file_that_shrinks_ends_in_a_message(void **state) {
 
 #define CHAT "reel chat demo --chat-template chatml --temp 0 "
 
+static void a_draft_model_changes_no_id(void **state) {
+    (void)state;
+    struct result with =
+                      shell("reel run \"$DEMO\" --draft \"$DEMO\" --speculate draft --draft-max 3 "
+                            "-n 30 --seed 4 --temp 0.8 Once --json --verbose"),
+                  without = shell("reel run \"$DEMO\" -n 30 --seed 4 --temp 0.8 Once --json "
+                                  "--speculate off");
+    json_t *both[2] = { json_loads(with.out, 0, NULL), json_loads(without.out, 0, NULL) };
+    assert_non_null(both[0]);
+    assert_non_null(both[1]);
+    assert_true(json_equal(json_object_get(both[0], "ids"), json_object_get(both[1], "ids")));
+    const json_t *timings = json_object_get(both[0], "timings");
+    assert_true(json_integer_value(json_object_get(timings, "drafted")) > 0);
+    assert_true(json_integer_value(json_object_get(timings, "passes")) < 12);
+    assert_non_null(strstr(with.err, " guesses for "));
+    assert_non_null(strstr(with.err, " drafts right)"));
+    json_decref(both[0]);
+    json_decref(both[1]);
+    done(with);
+    done(without);
+    struct result chat =
+        shell("printf 'Hello\\n' | reel chat \"$DEMO\" --chat-template chatml --draft "
+              "\"$DEMO\" --speculate draft -n 9");
+    assert_int_equal(chat.status, 0);
+    done(chat);
+    struct result bench =
+        shell("reel bench \"$DEMO\" --draft \"$DEMO\" --speculate draft -p 0 -n 20 "
+              "-r 1");
+    assert_int_equal(bench.status, 0);
+    assert_non_null(strstr(bench.out, " guesses, and what it reads is not in GB/s; "));
+    assert_non_null(strstr(bench.out, " guesses were right\n"));
+    done(bench);
+    expect("reel run \"$DEMO\" --speculate draft hello", REEL_E_ARGUMENT,
+           "--speculate draft needs --draft MODEL");
+    expect("reel run \"$DEMO\" --draft \"$DEMO\" --speculate mtp hello", REEL_E_ARGUMENT,
+           "--draft is for --speculate draft or auto; --speculate mtp has no use for it");
+    expect("reel run \"$DEMO\" --draft no/model hello", REEL_E_NOT_FOUND, "no/model");
+}
+
 static void chat_answers_the_lines_of_a_pipe(void **state) {
     (void)state;
     struct result r =
@@ -697,6 +736,7 @@ int main(void) {
         cmocka_unit_test(a_closed_pipe_ends_it_quietly),
         cmocka_unit_test(an_interrupt_ends_the_text_and_keeps_the_figures),
         cmocka_unit_test(a_model_file_that_shrinks_ends_in_a_message),
+        cmocka_unit_test(a_draft_model_changes_no_id),
         cmocka_unit_test(chat_answers_the_lines_of_a_pipe),
         cmocka_unit_test(chat_reuses_what_the_session_holds),
         cmocka_unit_test(a_full_context_ends_a_piped_chat_with_status_9),

@@ -37,7 +37,7 @@ static const struct reel_sampling samplings[] = {
 };
 enum { N_SAMPLINGS = sizeof samplings / sizeof *samplings };
 
-static void generate_all_ways(struct reel_session *s) {
+static void generate_all_ways(struct reel_session *s, enum reel_speculation speculation) {
     size_t heard = 0;
     for (int i = 0; i < 2 * N_SAMPLINGS; i++) {
         struct reel_generation g = { .size = sizeof g, .sampling = &samplings[i / 2] };
@@ -48,6 +48,7 @@ static void generate_all_ways(struct reel_session *s) {
         g.n_top_logprobs = i % 2 ? 5 : 0;
         g.on_token = hear;
         g.user = &heard;
+        g.speculation = speculation;
         assert_int_equal(reel_session_sync(s, prompt, N_PROMPT, NULL, NULL), REEL_OK);
         assert_int_equal(reel_generate(s, &g, NULL, NULL), REEL_OK);
         assert_int_equal(reel_session_length(s), N_PROMPT + 50);
@@ -65,7 +66,7 @@ static void the_token_loop_allocates_nothing(void **state) {
         assert_non_null(model);
         assert_int_equal(reel_session_open(&s, model, NULL, NULL), REEL_OK);
         faults_guard_begin();
-        generate_all_ways(s);
+        generate_all_ways(s, REEL_SPECULATION_AUTO);
         assert_int_equal(faults_guard_end(), 0);
         reel_session_close(s);
         fake_model_close(model);
@@ -80,10 +81,28 @@ static void the_cpu_backend_allocates_nothing_in_the_token_loop(void **state) {
     assert_int_equal(reel_model_open(&model, "models/demo", &on_cpu, NULL), REEL_OK);
     assert_int_equal(reel_session_open(&s, model, NULL, NULL), REEL_OK);
     faults_guard_begin();
-    generate_all_ways(s);
+    generate_all_ways(s, REEL_SPECULATION_AUTO);
     assert_int_equal(faults_guard_end(), 0);
     reel_session_close(s);
     reel_model_close(model);
+}
+
+static void a_draft_model_allocates_nothing_in_the_token_loop(void **state) {
+    (void)state;
+    struct reel_model *models[2] = { NULL };
+    assert_int_equal(reel_model_open(&models[0], "models/demo", NULL, NULL), REEL_OK);
+    assert_int_equal(reel_model_open(&models[1], "models/hybrid", NULL, NULL), REEL_OK);
+    for (int i = 0; i < 2; i++) {
+        const struct reel_session_options o = { .size = sizeof o, .draft_model = models[1 - i] };
+        struct reel_session *s = NULL;
+        assert_int_equal(reel_session_open(&s, models[i], &o, NULL), REEL_OK);
+        faults_guard_begin();
+        generate_all_ways(s, REEL_SPECULATION_DRAFT);
+        assert_int_equal(faults_guard_end(), 0);
+        reel_session_close(s);
+    }
+    reel_model_close(models[0]);
+    reel_model_close(models[1]);
 }
 
 /* ---- two sessions that decode at the same time ---- */
@@ -200,6 +219,36 @@ static void opening_a_session_survives_any_failing_allocation(void **state) {
     fake_model_close(model);
 }
 
+static enum reel_status open_with_draft(void *context, struct reel_error *err) {
+    struct reel_model **models = context;
+    const struct reel_session_options o = { .size = sizeof o,
+                                            .max_context = 64,
+                                            .draft_model = models[1] };
+    const struct reel_generation g = { .size = sizeof g,
+                                       .max_tokens = 9,
+                                       .speculation = REEL_SPECULATION_DRAFT };
+    struct reel_session *s = NULL;
+    enum reel_status status = reel_session_open(&s, models[0], &o, err);
+    if (status == REEL_OK) status = reel_session_sync(s, prompt, N_PROMPT, NULL, err);
+    if (status == REEL_OK) status = reel_generate(s, &g, NULL, err);
+    reel_session_close(s);
+    return status;
+}
+
+static void opening_a_session_with_a_draft_model_survives_any_failing_allocation(void **state) {
+    (void)state;
+    struct reel_model *models[2] = { NULL };
+    assert_int_equal(reel_model_open(&models[0], "models/demo", NULL, NULL), REEL_OK);
+    assert_int_equal(reel_model_open(&models[1], "models/hybrid", NULL, NULL), REEL_OK);
+    const struct faults_sweep sweep = { .name = "reel_session_open, with a draft model",
+                                        .run = open_with_draft,
+                                        .context = models };
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONCE);
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONWARD);
+    reel_model_close(models[0]);
+    reel_model_close(models[1]);
+}
+
 static enum reel_status list_devices(void *context, struct reel_error *err) {
     (void)context;
     char *json = NULL;
@@ -225,9 +274,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_token_loop_allocates_nothing),
         cmocka_unit_test(the_cpu_backend_allocates_nothing_in_the_token_loop),
+        cmocka_unit_test(a_draft_model_allocates_nothing_in_the_token_loop),
         cmocka_unit_test(sessions_decode_together_as_soon_as_a_thread_can_be_made),
         cmocka_unit_test(opening_a_model_with_passes_survives_any_failing_allocation),
         cmocka_unit_test(opening_a_session_survives_any_failing_allocation),
+        cmocka_unit_test(opening_a_session_with_a_draft_model_survives_any_failing_allocation),
         cmocka_unit_test(listing_devices_survives_any_failing_allocation),
     };
     return cmocka_run_group_tests(tests, install, NULL);

@@ -37,6 +37,10 @@ bool served_open(struct served *s) {
         s->models[n] = (struct server_model){ .name = s->sources[n].name,
                                               .open = open_source,
                                               .user = &s->sources[n] };
+    if (s->draft.name) {
+        s->options.open_draft = open_source;
+        s->options.draft_user = &s->draft;
+    }
     s->options.models = s->models;
     s->options.n_models = n;
     if (server_open(&s->server, &s->options, &s->err) != REEL_OK) return false;

@@ -21,6 +21,7 @@ struct served {
     int port;
     struct server_options options; /* may be set before served_open; models are filled in */
     struct served_source sources[SERVED_MOST];
+    struct served_source draft; /* guesses for them; without a name there is none */
     struct server_model models[SERVED_MOST];
     struct reel_error err; /* why served_open gave false */
 };

@@ -270,6 +270,57 @@ static void what_a_pass_cost_is_learned_again(void **state) {
     assert_true(fabs(c.ms[2] - 3) < 0.1);
 }
 
+/* A draft model takes time for each guess. */
+static void guesses_that_cost_are_made_where_they_pay(void **state) {
+    (void)state;
+    struct pass_costs c = { .column_share = 0.02 };
+    const float likely[7] = { 0.8F, 0.8F, 0.8F, 0.8F, 0.8F, 0.8F, 0.8F };
+    const struct guess_cost cheap = { .ms = 0.1 }, dear = { .ms = 0.9 }, unknown = { .share = 0.1 };
+    assert_int_equal(pass_costs_choose(&c, 1, 1, likely, 7, &cheap, 0).n, 0);
+    assert_int_equal(pass_costs_choose(&c, 1, 1, likely, 7, &cheap, 1).n, 1);
+    pass_costs_saw(&c, 1, 1, 1, 1);
+    const struct pass_choice best = pass_costs_choose(&c, 1, 1, likely, 7, &cheap, 0);
+    /* 1 + 0.8 + ... + 0.8^5 ids in 1 + 5 * (0.02 + 0.1) ms, less what is not known exactly */
+    assert_int_equal(best.n, 5);
+    assert_true(fabs(best.speed - 0.97 * 3.68928 / 1.6) < 1e-4);
+    assert_int_equal(pass_costs_choose(&c, 1, 1, likely, 7, &unknown, 0).n, 5);
+    assert_int_equal(pass_costs_choose(&c, 1, 1, likely, 7, NULL, 0).n, 7);
+    assert_int_equal(pass_costs_choose(&c, 1, 1, likely, 7, &dear, 0).n, 0);
+    assert_int_equal(pass_costs_choose(&c, 1, 1, likely, 7, &dear, 1).n, 1);
+    pass_costs_pay(&c, 2); /* for guesses that came to nothing */
+    assert_int_equal(pass_costs_choose(&c, 1, 1, likely, 7, &cheap, 0).n, 0);
+    assert_int_equal(pass_costs_choose(&c, 1, 1, likely, 7, &cheap, 1).n, 5);
+    for (int i = 0; i < 120; i++) /* a hundredth of the time pays for it */
+        pass_costs_saw(&c, 1, 1, 1, 1);
+    assert_int_equal(pass_costs_choose(&c, 1, 1, likely, 7, &cheap, 0).n, 5);
+}
+
+static void a_model_that_was_wrong_is_asked_again(void **state) {
+    (void)state;
+    struct drafter d = opened();
+    const struct guess wrong = { .n = 3, .source = GUESS_BY_MODEL, .ids = { 7, 7, 7 } };
+    FOLLOW(&d, 1, 2, 3);
+    const float before = drafter_step_chance(&d, GUESS_BY_MODEL, 0);
+    const float later = drafter_step_chance(&d, GUESS_BY_MODEL, 1);
+    const float layer = drafter_step_chance(&d, GUESS_BY_LAYER, 0);
+    for (int i = 0; i < 8; i++) {
+        drafter_takes(&d, &wrong, 3);
+        assert_false(drafter_saw(&d, 5));
+        assert_false(drafter_saw(&d, 7)); /* behind a wrong one nothing is a draft */
+    }
+    const float after = drafter_step_chance(&d, GUESS_BY_MODEL, 0);
+    assert_true(after < before / 2);
+    assert_true(drafter_step_chance(&d, GUESS_BY_MODEL, 1) == later);
+    assert_true(drafter_step_chance(&d, GUESS_BY_LAYER, 0) == layer);
+    for (int i = 0; i < 400; i++)
+        drafter_hope(&d, 1 / 32.0F);
+    assert_true(drafter_step_chance(&d, GUESS_BY_MODEL, 0) > (before + after) / 2);
+    assert_true(drafter_step_chance(&d, GUESS_BY_MODEL, 0) < before);
+    drafter_takes(&d, &wrong, 3);
+    assert_true(drafter_saw(&d, 7));
+    drafter_close(&d);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_followed_before_is_the_guess),
@@ -283,6 +334,8 @@ int main(void) {
         cmocka_unit_test(what_was_saved_is_not_lost_again),
         cmocka_unit_test(drafts_that_lose_are_given_up),
         cmocka_unit_test(what_a_pass_cost_is_learned_again),
+        cmocka_unit_test(guesses_that_cost_are_made_where_they_pay),
+        cmocka_unit_test(a_model_that_was_wrong_is_asked_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

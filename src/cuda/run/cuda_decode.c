@@ -262,6 +262,17 @@ bool cuda_decoding_is_over(const struct cuda_decoding *g) {
     return g->stopped || g->n_made >= g->d->max_tokens || g->position >= g->s->max_positions;
 }
 
+/* Whether the next launch has drafts, which may have to be asked for first. */
+static bool has_drafts(struct cuda_decoding *g, struct backend_expected *expected) {
+    if (!expects(g, expected, 0)) return false;
+    if (!expected->asks) return true;
+    const int left = g->d->max_tokens - g->n_made, room = g->s->max_positions - g->position;
+    const int most = int_min(int_min(left, room) - 1, cuda_drafts_most(g->s->backend));
+    expected->n = most > 0 ? g->d->draft(g->d->user, expected->ids, most) : 0;
+    expected->worth = expected->n;
+    return expected->n > 0;
+}
+
 enum reel_status cuda_decode(struct backend_state *s, const struct backend_decode *d,
                              struct reel_error *err) {
     struct cuda_decoding g;
@@ -269,7 +280,7 @@ enum reel_status cuda_decode(struct backend_state *s, const struct backend_decod
     while (status == REEL_OK && !g.enough && !cuda_decoding_is_over(&g)) {
         struct backend_expected expected;
         g.drafts = false;
-        if (expects(&g, &expected, 0))
+        if (has_drafts(&g, &expected))
             status = cuda_drafts_launch(&g, &expected, err);
         else
             status = cuda_decoding_launch(&g, d->max_tokens, err);

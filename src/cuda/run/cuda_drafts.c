@@ -79,6 +79,14 @@ static struct cuda_step_program *program_for(struct backend *b, int n_drafts) {
     return &b->drafts.programs.of[best];
 }
 
+int cuda_drafts_most(struct backend *b) {
+    const int made = atomic_load(&b->drafts.made);
+    int size = CUDA_STEP_SIZES - 1;
+    while (size >= 0 && !(made >> size & 1))
+        size--;
+    return size < 0 ? 0 : cuda_program_columns(size) - 1;
+}
+
 /* A column's penalties would have to know of the drafts before it; and one buffer for the logits of
  * all columns is enough where only those of an id that the host draws are stored. */
 bool cuda_drafts_allowed(const struct cuda_decoding *g) {
@@ -96,7 +104,9 @@ bool cuda_drafts_ready(const struct cuda_decoding *g) {
 struct drafting {
     struct cuda_decoding *g;
     struct cuda_step_program *program;
-    int n_read; /* ids delivered */
+    bool once;    /* it has one pass */
+    int n_drafts; /* of its first pass */
+    int n_read;   /* ids delivered */
 };
 
 /* The session's first column, those for drafts, and idle ones. */
@@ -106,16 +116,17 @@ static enum reel_status give_columns(struct drafting *t, const struct backend_ex
     const int columns = t->program->plan->columns;
     struct decode_args *first = &args->column[0];
     enum reel_status status =
-        cuda_decoding_args(t->g, cuda_launch_tokens(g->s->backend), first, err);
+        cuda_decoding_args(t->g, t->once ? columns : cuda_launch_tokens(g->s->backend), first, err);
     if (status != REEL_OK) return status;
     first->lead = (unsigned)int_min((int)first->lead, MAILBOX_IDS - 1 - columns);
-    args->n_passes = first->n_tokens;
+    args->n_passes = t->once ? 1 : first->n_tokens;
     const int most = g->d->most_drafts ? g->d->most_drafts : columns - 1;
     for (int i = 1; i < columns; i++) {
+        const bool has = i <= expected->n && i < first->n_tokens;
         args->column[i] = *first;
-        args->draft[i] = i <= expected->n && i < first->n_tokens ? expected->ids[i - 1] : -1;
+        args->draft[i] = has ? expected->ids[i - 1] : -1;
         if (i <= most)
-            args->follows |= 1U << i;
+            args->follows |= 1U << i, t->n_drafts += has;
         else
             args->column[i].n_tokens = 0;
     }
@@ -150,7 +161,7 @@ static bool deliver(struct drafting *t, struct cuda_run *run) {
         cuda_decoding_deliver(g, run, id);
     }
     if (g->stopped || g->enough || is_cancelled(g)) return false;
-    if (t->n_read == before) return true;
+    if (t->n_read == before || t->once) return true;
     struct backend_expected next = { 0 };
     g->d->expect(g->d->user, &next, 1);
     tell(g, &next);
@@ -169,27 +180,42 @@ static enum reel_status read_launch(struct drafting *t, struct cuda_run *run,
     return status;
 }
 
+/* What a launch that has ended has done. A session that was not over then, since the launch had no
+ * more passes, has no counts in its mailbox: they are those of its ids, of which each was made of a
+ * position. */
+struct done {
+    int n_made, n_evaluated, n_drafted;
+};
+static struct done what_was_done(const struct drafting *t) {
+    const struct decode_mailbox *m = t->g->s->mapped.mailbox;
+    int n = 0;
+    if (m->end) return (struct done){ (int)m->n_made, (int)m->n_evaluated, (int)m->n_drafted };
+    while (n < t->program->plan->columns && (unsigned)(m->ids[n] >> 32) == (unsigned)n + 1)
+        n++;
+    return (struct done){ n, n, t->n_drafts };
+}
+
 /* The launch has taken the recurrent state on by what it made; with an id that was not taken it is
  * the state of another text. */
 static enum reel_status keep_state(const struct drafting *t, int from, struct reel_error *err) {
     const struct cuda_decoding *g = t->g;
-    if (from + (int)g->s->mapped.mailbox->n_evaluated != g->position) return REEL_OK;
+    if (from + what_was_done(t).n_evaluated != g->position) return REEL_OK;
     return cuda_recurrent_advance(g->s, g->position, err);
 }
 
 /* since_ms: when the id before the launch was delivered. */
-static void say_taken(const struct drafting *t, double since_ms) {
+static void say_taken(const struct drafting *t, const struct cuda_run *run, double since_ms) {
     const struct backend_decode *d = t->g->d;
-    const struct decode_mailbox *m = t->g->s->mapped.mailbox;
+    const struct done done = what_was_done(t);
     const struct backend_taken taken = {
         .columns = t->program->plan->columns,
         .n_passes = (int)t->g->s->backend->drafts.programs.mailbox->n_evaluated,
-        .n_ids = (int)m->n_made,
-        .n_drafted = (int)m->n_drafted,
-        .ms = t->g->delivered_ms - since_ms
+        .n_ids = done.n_made,
+        .n_drafted = done.n_drafted,
+        .ms = t->g->delivered_ms - (since_ms > 0 ? since_ms : run->submitted_ms)
     };
     if (taken.n_passes == 0 || taken.n_ids == 0) return;
-    t->program->pass_ms = taken.ms / taken.n_passes;
+    t->program->pass_ms = (t->g->delivered_ms - run->submitted_ms) / taken.n_passes;
     if (d->took) d->took(d->user, &taken);
 }
 
@@ -197,7 +223,9 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
                                     const struct backend_expected *expected,
                                     struct reel_error *err) {
     struct backend *b = g->s->backend;
-    struct drafting t = { .g = g, .program = program_for(b, expected->worth) };
+    struct drafting t = { .g = g,
+                          .program = program_for(b, expected->worth),
+                          .once = expected->asks };
     struct columns_args args = { 0 };
     struct cuda_run run = {
         .state = g->s, .columns = { g->s }, .n_columns = 1, .due_ms = t.program->pass_ms
@@ -217,10 +245,10 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
                                                .words = t.program->words };
     status = cuda_submit_columns(&run, &launch, err);
     if (status != REEL_OK) return status;
-    tell(g, expected);
+    if (!t.once) tell(g, expected);
     status = read_launch(&t, &run, err);
     const bool ended = status == REEL_OK;
-    if (ended) say_taken(&t, since_ms > 0 ? since_ms : run.submitted_ms);
+    if (ended) say_taken(&t, &run, since_ms);
     g->changes = true;
     if (ended) status = cuda_decoding_settle(g, err);
     g->s->n_positions = g->position;

@@ -1,0 +1,248 @@
+#include "runtime/guesses.h"
+
+#include "base/clock.h"
+#include "base/numbers.h"
+
+#include <string.h>
+
+/* Each further guess of a draft layer or model takes another reading of it. */
+enum { READ_FOR_DRAFTS = 3 };
+
+/* What counts as made by a draft model in a generation and in a pass in which it is not asked. */
+#define HOPE_AT_START 1.0F
+#define HOPE_A_PASS   (1 / 32.0F)
+
+/* ---- what is allowed ---- */
+
+enum reel_status guesses_check_kind(enum reel_speculation kind, struct reel_error *err) {
+    if ((int)kind >= REEL_SPECULATION_AUTO && (int)kind <= REEL_SPECULATION_DRAFT) return REEL_OK;
+    return err_set(err, REEL_E_ARGUMENT, "speculation is %d; allowed are %d to %d", (int)kind,
+                   REEL_SPECULATION_AUTO, REEL_SPECULATION_DRAFT);
+}
+
+static const char *name_of(const struct reel_model *model) {
+    return model->model.name ? model->model.name : "the model";
+}
+
+enum reel_status guesses_begin_layer(const struct reel_model *model, struct backend_state *state,
+                                     struct reel_error *err) {
+    if (model->backend_info.guesses) return model->ops->guess_begin(state, err);
+    if (model->model.weights.draft.n_parameters)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s has a draft layer that does not run on this device; it runs on the CPU, "
+                       "on its fast paths",
+                       name_of(model));
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "%s has no draft layer that runs (tensors \"mtp.*\" of one layer, in "
+                   "safetensors); speculation may be \"auto\", \"ngram\", \"draft\" or \"off\"",
+                   name_of(model));
+}
+
+static enum reel_status check_drafts(const struct reel_session *s, struct reel_error *err) {
+    if (s->model->backend_info.drafts) return REEL_OK;
+    return err_set(
+        err, REEL_E_UNSUPPORTED,
+        "%s takes no drafts on this device; speculation runs on the CPU, on its fast paths",
+        name_of(s->model));
+}
+
+enum reel_status guesses_check_model(const struct reel_session *s, struct reel_error *err) {
+    enum reel_status status = check_drafts(s, err);
+    if (status != REEL_OK || s->draft) return status;
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "no model guesses for this session of %s: draft_model names one when a session "
+                   "is opened; speculation may be \"auto\", \"ngram\", \"mtp\" or \"off\"",
+                   name_of(s->model));
+}
+
+enum reel_status guesses_check(const struct reel_session *s, const struct reel_generation *set,
+                               struct reel_error *err) {
+    enum reel_status status = guesses_check_kind(set->speculation, err);
+    if (status == REEL_OK && set->speculation == REEL_SPECULATION_NGRAM)
+        status = check_drafts(s, err);
+    if (status == REEL_OK && set->speculation == REEL_SPECULATION_DRAFT)
+        status = guesses_check_model(s, err);
+    if (status != REEL_OK) return status;
+    if (set->most_drafts < 0 || set->most_drafts > REEL_MAX_DRAFTS)
+        return err_set(err, REEL_E_ARGUMENT, "most_drafts is %d; allowed are 1 to %d, or 0 for all",
+                       set->most_drafts, REEL_MAX_DRAFTS);
+    return REEL_OK;
+}
+
+void guesses_begin(struct reel_session *s) {
+    struct generation *g = &s->generation;
+    drafter_follow(&g->drafter, s->ids, s->length);
+    g->asked = false;
+    g->guess_ms = 0;
+    if (!s->draft) return;
+    draft_session_begin(s->draft);
+    drafter_hope(&g->drafter, HOPE_AT_START);
+}
+
+/* ---- the draft layer ---- */
+
+/* What it tells of what follows the drafter's last id: the session's, or that of its column, which
+ * is ahead of it. */
+static void guess_by_layer(struct reel_session *s, struct guess *guess, int most) {
+    const struct drafter *d = &s->generation.drafter;
+    const int32_t last = d->n > 0 ? d->ids[d->n - 1] : -1;
+    *guess = (struct guess){ .source = GUESS_BY_LAYER };
+    if (last >= 0 && most > 0)
+        guess->n = s->model->ops->guess(s->state, d->n - 1, last, guess->ids, most, NULL);
+    for (int i = 0; i < guess->n; i++)
+        guess->chance[i] = drafter_step_chance(d, GUESS_BY_LAYER, i);
+}
+
+/* ---- the draft model ---- */
+
+/* Whether the settings leave the choice to it, and it could guess now. */
+static bool model_can(const struct reel_session *s) {
+    const enum reel_speculation kind = s->generation.set.speculation;
+    return s->draft && (kind == REEL_SPECULATION_AUTO || kind == REEL_SPECULATION_DRAFT) &&
+           draft_session_can(s->draft, s->generation.drafter.n);
+}
+
+/* How many guesses of it are worth asking for. */
+static struct pass_choice choose_for_model(const struct reel_session *s,
+                                           const struct pass_room *room) {
+    const struct generation *g = &s->generation;
+    const bool always = g->set.speculation == REEL_SPECULATION_DRAFT;
+    const struct guess_cost cost = { s->draft->step_ms, s->draft->share };
+    float chance[GUESS_MOST];
+    int most = int_min(room->most, GUESS_MOST);
+    if (g->set.most_drafts > 0) most = int_min(most, g->set.most_drafts);
+    if (most < 1) return (struct pass_choice){ 0 };
+    if (always && g->set.most_drafts > 0) return (struct pass_choice){ most, 0 };
+    for (int i = 0; i < most; i++)
+        chance[i] = drafter_step_chance(&g->drafter, GUESS_BY_MODEL, i);
+    struct pass_choice choice = pass_costs_choose(room->costs, room->n_columns, room->expected,
+                                                  chance, most, &cost, always ? 1 : 0);
+    if (always && choice.speed <= 0) choice.n = int_min(most, READ_FOR_DRAFTS);
+    return choice;
+}
+
+static bool is_model_better(const struct reel_session *s, const struct pass_choice *model,
+                            const struct pass_choice *own) {
+    const bool always = s->generation.set.speculation == REEL_SPECULATION_DRAFT;
+    return model->n > 0 && (always || model->speed > own->speed);
+}
+
+/* Asks it. What it takes to read the prompt of a generation is not laid at its door: it would have
+ * to pay for that before it could begin. */
+static void guess_by_model(struct reel_session *s, struct guess *guess, int most,
+                           const struct pass_room *room) {
+    struct generation *g = &s->generation;
+    struct draft_session *draft = s->draft;
+    const struct drafter *d = &g->drafter;
+    *guess = (struct guess){ .source = GUESS_BY_MODEL };
+    guess->n = draft_session_guess(draft, d->ids, d->n, s->sampler, guess->ids, most);
+    for (int i = 0; i < guess->n; i++)
+        guess->chance[i] = drafter_step_chance(d, GUESS_BY_MODEL, i);
+    pass_costs_pay(room->costs, draft->took_ms - (g->asked ? 0 : draft->caught_up_ms));
+    g->asked = true;
+}
+
+/* ---- all ---- */
+
+/* Guesses from the session's own ids, as far as they are worth a pass. */
+static struct pass_choice guess_by_ids(struct reel_session *s, struct guess *guess,
+                                       const struct pass_room *room) {
+    struct generation *g = &s->generation;
+    const int wanted = g->set.most_drafts ? g->set.most_drafts : room->most;
+    drafter_guess(&g->drafter, guess, int_min(wanted, room->most));
+    if (g->set.speculation == REEL_SPECULATION_NGRAM) return (struct pass_choice){ guess->n, 0 };
+    return pass_costs_choose(room->costs, room->n_columns, room->expected, guess->chance, guess->n,
+                             NULL, 0);
+}
+
+void guesses_for_pass(void *user, struct guess *guess, const struct pass_room *room) {
+    struct reel_session *s = user;
+    struct generation *g = &s->generation;
+    struct pass_choice own = { 0 };
+    *guess = (struct guess){ 0 };
+    if (g->set.speculation == REEL_SPECULATION_MTP) {
+        const int wanted = g->set.most_drafts ? g->set.most_drafts : READ_FOR_DRAFTS;
+        guess_by_layer(s, guess, int_min(wanted, room->most));
+        own.n = guess->n;
+    } else if (g->set.speculation != REEL_SPECULATION_DRAFT) {
+        own = guess_by_ids(s, guess, room);
+    }
+    guess->n = own.n;
+    if (model_can(s)) {
+        const struct pass_choice model = choose_for_model(s, room);
+        if (is_model_better(s, &model, &own))
+            guess_by_model(s, guess, model.n, room);
+        else
+            drafter_hope(&g->drafter, HOPE_A_PASS);
+    }
+    drafter_takes(&g->drafter, guess, guess->n);
+}
+
+/* ---- a backend that decodes by itself ---- */
+
+static struct pass_room room_alone(struct generation *g, int most) {
+    return (struct pass_room){ most, &g->costs, 1, 1 };
+}
+
+/* All that the session's own ids say is followed, to learn how often such guesses are right; which
+ * ids become drafts is known to the passes alone. */
+static struct pass_choice expect_ids(struct generation *g, struct backend_expected *expected,
+                                     int ahead) {
+    const int wanted = g->set.most_drafts ? g->set.most_drafts : REEL_MAX_DRAFTS;
+    struct guess guess;
+    float before = 1;
+    drafter_guess(&g->drafter, &guess, BACKEND_MOST_EXPECTED);
+    drafter_takes(&g->drafter, &guess, guess.n);
+    expected->n = guess.n;
+    memcpy(expected->ids, guess.ids, (size_t)guess.n * sizeof *guess.ids);
+    const int most = int_min(guess.n - ahead, wanted);
+    if (most <= 0) return (struct pass_choice){ 0 };
+    if (g->set.speculation == REEL_SPECULATION_NGRAM) return (struct pass_choice){ most, 0 };
+    for (int i = 0; i < ahead; i++)
+        before *= guess.chance[i];
+    guess.chance[ahead] *= before;
+    return pass_costs_choose(&g->costs, 1, 1, guess.chance + ahead, most, NULL, 0);
+}
+
+void guesses_expect(void *user, struct backend_expected *expected, int ahead) {
+    struct reel_session *s = user;
+    struct generation *g = &s->generation;
+    struct pass_choice own = { 0 };
+    if (g->set.speculation != REEL_SPECULATION_DRAFT) own = expect_ids(g, expected, ahead);
+    expected->worth = own.n;
+    expected->asks = false;
+    if (!model_can(s)) return;
+    const struct pass_room room = room_alone(g, REEL_MAX_DRAFTS);
+    const struct pass_choice model = choose_for_model(s, &room);
+    expected->asks = is_model_better(s, &model, &own);
+    if (expected->asks)
+        expected->worth = model.n;
+    else
+        drafter_hope(&g->drafter, HOPE_A_PASS);
+}
+
+int guesses_between_launches(void *user, int32_t *ids, int most) {
+    struct reel_session *s = user;
+    struct generation *g = &s->generation;
+    const struct pass_room room = room_alone(g, most);
+    struct guess guess = { 0 };
+    const double start = clock_ms();
+    const int n = choose_for_model(s, &room).n;
+    turn_lend(&s->turn);
+    if (n > 0) guess_by_model(s, &guess, n, &room);
+    if (!turn_resume(&s->turn)) guess.n = 0;
+    drafter_takes(&g->drafter, &guess, guess.n);
+    memcpy(ids, guess.ids, (size_t)guess.n * sizeof *ids);
+    g->guess_ms = clock_ms() - start;
+    return guess.n;
+}
+
+void guesses_saw_passes(void *user, const struct backend_taken *taken) {
+    struct reel_session *s = user;
+    struct generation *g = &s->generation;
+    const double ms = taken->ms - g->guess_ms; /* which was between the launches */
+    g->guess_ms = 0;
+    g->result.n_drafted += taken->n_drafted;
+    if (turns_are_shared(s->model->turns)) return; /* they may have waited for others */
+    pass_costs_saw_some(&g->costs, taken->columns, taken->n_passes, taken->n_ids, ms);
+}

@@ -1,0 +1,32 @@
+/* Who guesses for a generation, and how many of the guesses a pass is given (docs/SPECULATION.md):
+ * the session's own ids (drafter.h), its model's draft layer, or a draft model (draft_session.h).
+ */
+#ifndef REEL_RUNTIME_GUESSES_H
+#define REEL_RUNTIME_GUESSES_H
+
+#include "runtime/session.h"
+
+/* REEL_E_ARGUMENT where it is none. */
+enum reel_status guesses_check_kind(enum reel_speculation kind, struct reel_error *err);
+/* REEL_E_UNSUPPORTED where no draft model guesses for the session. */
+enum reel_status guesses_check_model(const struct reel_session *s, struct reel_error *err);
+/* Whether the session can do as these settings say. */
+enum reel_status guesses_check(const struct reel_session *s, const struct reel_generation *set,
+                               struct reel_error *err);
+/* From here on the model's draft layer follows the state. REEL_E_UNSUPPORTED: why it cannot. */
+enum reel_status guesses_begin_layer(const struct reel_model *model, struct backend_state *state,
+                                     struct reel_error *err);
+
+/* A generation begins that `speculates`. */
+void guesses_begin(struct reel_session *s);
+
+/* For struct column, and for a pass of the session alone: drafts of the next pass. The drafter
+ * waits for the ids that show which were right. `user` is the session. */
+void guesses_for_pass(void *user, struct guess *guess, const struct pass_room *room);
+
+/* Of backend_decode, with the session as user: what may come, and what became of it. */
+void guesses_expect(void *user, struct backend_expected *expected, int ahead);
+int guesses_between_launches(void *user, int32_t *ids, int most);
+void guesses_saw_passes(void *user, const struct backend_taken *taken);
+
+#endif

@@ -1,0 +1,113 @@
+/* A server with a draft model: it guesses for the models that have its vocabulary, and changes no
+ * text. */
+#include "tests/support/asking.h"
+#include "tests/support/golden.h"
+#include "tests/support/http_client.h"
+#include "tests/support/served.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct golden_model stranger; /* a model with another tokenizer */
+static struct buffer log_lines;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void on_log(void *user, enum server_log_kind kind, const char *line) {
+    (void)user;
+    if (kind == SERVER_LOG_ACCESS) return;
+    pthread_mutex_lock(&lock);
+    (void)buffer_printf(&log_lines, NULL, "%s\n", line);
+    pthread_mutex_unlock(&lock);
+}
+
+static void open_server(struct served *s, bool drafts, enum reel_speculation speculation) {
+    *s = (struct served){
+        .options = { .speculation = speculation, .sessions = 2, .context = 200, .log = on_log },
+        .sources = { { .name = "demo", .folder = "models/demo" },
+                     { .name = "stranger", .folder = stranger.folder } }
+    };
+    if (drafts) s->draft = (struct served_source){ .name = "hybrid", .folder = "models/hybrid" };
+    buffer_release(&log_lines);
+    if (!served_open(s)) fail_msg("%s", s->err.text);
+}
+
+static json_t *complete(const struct served *s, const char *model) {
+    char body[300];
+    snprintf(body, sizeof body,
+             "{\"model\":\"%s\",\"prompt\":\"It is a truth\",\"max_tokens\":40,\"temperature\":0.7,"
+             "\"seed\":5,\"ignore_eos\":true}",
+             model);
+    return ask(s->port, "/v1/completions", body, 200);
+}
+
+static const char *text_of(const json_t *answer) {
+    return field_of(json_array_get(json_object_get(answer, "choices"), 0), "text");
+}
+
+static double kv_total(const struct served *s) {
+    struct http_answer page;
+    assert_true(http_ask(&page, s->port, &(struct http_request){ .path = "/metrics" }));
+    const char *at = strstr(page.body.bytes, "reel_kv_total_bytes{model=\"demo\"} ");
+    assert_non_null(at);
+    const double bytes = atof(strchr(at, '}') + 1);
+    http_answer_release(&page);
+    return bytes;
+}
+
+static void answers_are_those_without(void **state) {
+    (void)state;
+    struct served with, without;
+    open_server(&without, false, REEL_SPECULATION_OFF);
+    json_t *plain[] = { complete(&without, "demo"), complete(&without, "stranger") };
+    const double bytes = kv_total(&without);
+    served_close(&without);
+    open_server(&with, true, REEL_SPECULATION_DRAFT);
+    assert_non_null(strstr(log_lines.bytes, "hybrid guesses for demo: "));
+    assert_non_null(strstr(log_lines.bytes, "stranger: hybrid cannot guess for "));
+    assert_non_null(strstr(log_lines.bytes, "; it goes without a draft model"));
+    json_t *drafted[] = { complete(&with, "demo"), complete(&with, "stranger") };
+    assert_true(kv_total(&with) > bytes);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(text_of(drafted[i]), text_of(plain[i]));
+        const json_t *timings = json_object_get(drafted[i], "timings");
+        if (i == 0) assert_true(number_of(timings, "draft_n") > 0);
+        json_decref(plain[i]);
+        json_decref(drafted[i]);
+    }
+    served_close(&with);
+}
+
+static void a_draft_model_that_is_not_there_ends_the_loading(void **state) {
+    (void)state;
+    struct served s = { .sources = { { .name = "demo", .folder = "models/demo" } },
+                        .draft = { .name = "none", .folder = "models/none" } };
+    assert_false(served_open(&s));
+    assert_non_null(strstr(s.err.text, "the draft model: "));
+    served_close(&s);
+}
+
+static int open_all(void **state) {
+    (void)state;
+    golden_model_open(&stranger, "q3-a");
+    return 0;
+}
+static int close_all(void **state) {
+    (void)state;
+    golden_model_close(&stranger);
+    buffer_release(&log_lines);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_are_those_without),
+        cmocka_unit_test(a_draft_model_that_is_not_there_ends_the_loading),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
