@@ -177,7 +177,8 @@ static const struct setting settings[] = {
       0.02,
       0.002,
       16 },
-    /* long slices of h and of the gated values, phases of which one round of tiles is held, or none */
+    /* long slices of h and of the gated values, phases of which one round of tiles is held, or none
+     */
     { "q3-h",
       "n_groups=1,group_sms=4,warps=4,hops=2,prefill_from=0",
       4,
