@@ -17,13 +17,12 @@ DEV u64 *qkv_words(const struct worker *w) { return w->a->words + X_QKV + w->gro
 
 /* Loads a norm's gains for this warp's slice, while there is time. */
 DEV void gains_load(const struct worker *w, const float *norm, float *gain) {
-    if (LONG_SLICES) {
-        const float *mine = norm + 2 * (w->warp * SLICE_WORDS + w->lane);
-        UNROLL
-        for (int i = 0; i < SLICE; i++)
-            gain[2 * i] = const_loadf(mine + 2 * LANES * i), gain[2 * i + 1] = const_loadf(mine + 2 * LANES * i + 1);
-        return;
-    }
+#if LONG_SLICES
+    const float *mine = norm + 2 * (w->warp * SLICE_WORDS + w->lane);
+    UNROLL
+    for (int i = 0; i < SLICE; i++)
+        gain[2 * i] = const_loadf(mine + 2 * i * LANES), gain[2 * i + 1] = const_loadf(mine + 2 * i * LANES + 1);
+#else
     UNROLL
     for (int i = 0; i < SLICE; i++) {
         const int word = i * LANES + w->lane, pair = w->warp * SLICE_WORDS + word;
@@ -31,6 +30,7 @@ DEV void gains_load(const struct worker *w, const float *norm, float *gain) {
         gain[2 * i] = have ? const_loadf(norm + 2 * pair) : 0;
         gain[2 * i + 1] = have ? const_loadf(norm + 2 * pair + 1) : 0;
     }
+#endif
 }
 
 /* Makes this warp's slice of h times gain, 0 where the slice reaches beyond h. */
