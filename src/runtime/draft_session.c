@@ -105,14 +105,44 @@ static bool take(struct draft_session *d, int32_t id) {
     return true;
 }
 
+int draft_session_behind(const struct draft_session *d, const int32_t *ids, int n) {
+    const struct reel_session *s = d->session;
+    const int held = int_min(s->n_evaluated, n);
+    int same = 0;
+    while (same < held && s->ids[same] == ids[same])
+        same++;
+    return n - same;
+}
+
+static enum reel_status hold(struct draft_session *d, const int32_t *ids, int n,
+                             struct reel_error *err) {
+    const int behind = draft_session_behind(d, ids, n);
+    const double start = clock_ms();
+    enum reel_status status = session_hold(d->session, ids, n, NULL, err);
+    if (behind <= SOON) return status;
+    d->caught_up_ms = clock_ms() - start;
+    if (status == REEL_OK) d->read_ms = d->caught_up_ms / behind;
+    return status;
+}
+
+static void note_failure(struct draft_session *d, enum reel_status status,
+                         const struct reel_error *why) {
+    if (status == REEL_OK || status == REEL_E_CANCELLED) return;
+    d->failed = true;
+    d->why = *why;
+}
+
+void draft_session_read(struct draft_session *d, const int32_t *ids, int n) {
+    struct reel_error why = { 0 };
+    look_for_strangers(d, ids, n);
+    if (draft_session_can(d, n)) note_failure(d, hold(d, ids, n - 1, &why), &why);
+}
+
 /* Evaluates one position after the other here. */
 static enum reel_status guess_by_eval(struct draft_session *d, const int32_t *ids, int n,
                                       struct reel_error *err) {
     struct reel_session *s = d->session;
-    const double start = clock_ms();
-    const int held = s->n_evaluated;
-    enum reel_status status = session_hold(s, ids, n, NULL, err);
-    if (n - int_min(held, n) > SOON) d->caught_up_ms = clock_ms() - start;
+    enum reel_status status = hold(d, ids, n, err);
     while (status == REEL_OK) {
         status = session_need_logits(s, err);
         if (status == REEL_OK && !take(d, draw(d, s->logits, s->length))) break;
@@ -144,11 +174,8 @@ static enum reel_status guess_by_decode(struct draft_session *d, const int32_t *
                                            .draw = draw_for_backend,
                                            .user = d,
                                            .cancel = &s->cancel };
-    const double start = clock_ms();
-    const int held = s->n_evaluated;
     sampling.set.bias = NULL, sampling.set.n_bias = 0;
-    enum reel_status status = session_hold(s, ids, n - 1, NULL, err);
-    if (n - 1 - int_min(held, n - 1) > SOON) d->caught_up_ms = clock_ms() - start;
+    enum reel_status status = hold(d, ids, n - 1, err);
     if (status == REEL_OK) status = session_take_turn(s, err);
     if (status != REEL_OK) return status;
     session_append(s, ids[n - 1]);
@@ -184,10 +211,7 @@ int draft_session_guess(struct draft_session *d, const int32_t *ids, int n, stru
         (d->session->model->ops->decode ? guess_by_decode : guess_by_eval)(d, ids, n, &why);
     d->took_ms = clock_ms() - start;
     if (status == REEL_OK) time_steps(d);
-    if (status != REEL_OK && status != REEL_E_CANCELLED) {
-        d->failed = true;
-        d->why = why;
-    }
+    note_failure(d, status, &why);
     return status == REEL_OK ? d->n_guesses : 0;
 }
 

@@ -23,6 +23,7 @@ struct draft_session {
     float *logits; /* f32 [vocab] of the session's model, where the other's is shorter; else NULL */
     double share;  /* of a pass of the session's model, that a guess is first taken to cost */
     double step_ms; /* that a guess took, lately; 0: none was timed */
+    double read_ms; /* that an id took which it caught up with; 0: likewise */
     int n_known;    /* ids of the session up to one that it does not know; INT_MAX: it knows all */
     int n_looked;   /* of so many, which were looked at */
     bool failed;    /* it guesses no more; `why` */
@@ -47,6 +48,10 @@ void draft_session_begin(struct draft_session *d);
 /* Whether it can guess behind n ids: it has room, knows them as far as was seen, and has not
  * failed. */
 bool draft_session_can(const struct draft_session *d, int n);
+/* How many of ids [n] it has to evaluate before it can guess what follows them. */
+int draft_session_behind(const struct draft_session *d, const int32_t *ids, int n);
+/* Evaluates them, on the thread that calls. A failure is kept in d. */
+void draft_session_read(struct draft_session *d, const int32_t *ids, int n);
 /* Guesses what follows ids [n]: writes `most` ids at most, at least 1, and says how many. `sampler`
  * is the session's. It waits for its turn at the draft model. A failure is kept in d. */
 int draft_session_guess(struct draft_session *d, const int32_t *ids, int n, struct sampler *sampler,

@@ -87,6 +87,7 @@ enum reel_status reel_generation_start(struct reel_session *s, const struct reel
     g->failed = false;
     g->speculates =
         set.speculation != REEL_SPECULATION_OFF && s->model->backend_info.drafts && g->joins;
+    if (s->draft) draft_session_begin(s->draft);
     if (g->speculates) guesses_begin(s);
     g->costs.column_share = (double)s->model->backend_info.column_share;
     pass_costs_begin(&g->costs);
@@ -208,7 +209,7 @@ static bool backend_decodes(const struct reel_session *s) {
     return !s->generation.own_loop && backend_can_begin(s);
 }
 
-static int tokens_left(const struct reel_session *s) {
+int generation_tokens_left(const struct reel_session *s) {
     const struct generation *g = &s->generation;
     int room = s->max_context - s->length;
     int wanted = g->set.max_tokens ? g->set.max_tokens - g->result.n_tokens : INT_MAX;
@@ -286,7 +287,7 @@ static bool keep_ahead(void *user, int32_t id) {
 /* Lets the backend make a few ids. None made means that the loop here has to. */
 static enum reel_status decode_ahead(struct reel_session *s, struct reel_error *err) {
     struct generation *g = &s->generation;
-    int left = tokens_left(s);
+    int left = generation_tokens_left(s);
     g->n_ahead = g->next_ahead = 0;
     enum reel_status status =
         run_decode(s, left < GENERATION_AHEAD ? left : GENERATION_AHEAD, keep_ahead, err);
@@ -327,7 +328,7 @@ static int draft_alone(void *user, int32_t *ids, int most) {
     struct reel_session *s = user;
     struct generation *g = &s->generation;
     if (g->guesses_in_pass) {
-        const struct pass_room room = { most, &g->costs, 1, 1 };
+        const struct pass_room room = { most, &g->costs, 1, 1, false };
         const double start = clock_ms();
         guesses_for_pass(s, &g->guess, &room);
         g->guess_ms = clock_ms() - start;
@@ -364,13 +365,13 @@ static bool never_enough(void *user) {
 static bool guess_alone(struct reel_session *s) {
     struct generation *g = &s->generation;
     if (!g->speculates || s->model->ops->decode || g->joined || !backend_can_begin(s) ||
-        tokens_left(s) < 2)
+        generation_tokens_left(s) < 2)
         return false;
     g->guess_ms = 0;
     g->guesses_in_pass = g->set.speculation == REEL_SPECULATION_MTP;
     if (g->guesses_in_pass) return true; /* it has the model's turn */
-    const int most = int_min(REEL_MAX_DRAFTS, tokens_left(s) - 1);
-    const struct pass_room room = { most, &g->costs, 1, 1 };
+    const int most = int_min(REEL_MAX_DRAFTS, generation_tokens_left(s) - 1);
+    const struct pass_room room = { most, &g->costs, 1, 1, false };
     guesses_for_pass(s, &g->guess, &room);
     return g->guess.n > 0;
 }
@@ -385,7 +386,7 @@ static void note_cost(struct reel_session *s, int n_columns, int n_ids, double s
 static enum reel_status run_drafts(struct reel_session *s, struct reel_error *err) {
     struct generation *g = &s->generation;
     const double start = clock_ms();
-    struct backend_decode decode = decode_of(s, tokens_left(s), keep_drafted);
+    struct backend_decode decode = decode_of(s, generation_tokens_left(s), keep_drafted);
     struct backend_column column = { .state = s->state, .decode = &decode };
     decode.draw = draw_for_column;
     decode.draft = draft_alone;
@@ -412,8 +413,9 @@ static void join(struct reel_session *s) {
     struct generation *g = &s->generation;
     s->turn.ahead = false;
     if (g->joined || !g->joins || !backend_can_begin(s)) return;
+    if (g->speculates) guesses_catch_up(s);
     g->column.state = s->state;
-    g->column.decode = decode_of(s, tokens_left(s), saw_decoded);
+    g->column.decode = decode_of(s, generation_tokens_left(s), saw_decoded);
     g->column.decode.draw = draw_for_column;
     g->column.guess = g->speculates ? guesses_for_pass : NULL;
     g->column.ahead = g->pushed ? PASSES_AHEAD : GENERATION_AHEAD;
@@ -455,7 +457,6 @@ static enum reel_status take_made(struct reel_session *s, int32_t *id, struct re
 
 /* An id that this session makes alone, of the loop here. */
 static enum reel_status make_id(struct reel_session *s, int32_t *id, struct reel_error *err) {
-    const double start = clock_ms();
     enum reel_status status = REEL_OK;
     if (guess_alone(s)) {
         status = run_drafts(s, err);
@@ -463,6 +464,7 @@ static enum reel_status make_id(struct reel_session *s, int32_t *id, struct reel
         return status;
     }
     const bool pass = !s->has_logits;
+    const double start = clock_ms(); /* behind guesses that came to nothing */
     status = draw(s, id, err);
     if (status == REEL_OK && s->generation.speculates) drafter_saw(&s->generation.drafter, *id);
     if (status == REEL_OK && pass) note_cost(s, 1, 1, start);
@@ -587,7 +589,7 @@ static enum reel_status push_some(struct reel_session *s, struct reel_error *err
     }
     if (backend_decodes(s)) {
         int before = g->result.n_tokens;
-        enum reel_status status = run_decode(s, tokens_left(s), push_decoded, err);
+        enum reel_status status = run_decode(s, generation_tokens_left(s), push_decoded, err);
         if (g->result.n_tokens > before) return status;
         if (status != REEL_OK && status != REEL_E_UNSUPPORTED) return status;
         g->own_loop = true; /* also when it made nothing without a reason */

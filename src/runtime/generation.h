@@ -51,5 +51,8 @@ enum reel_status generation_open(struct generation *g, size_t max_token_bytes, i
                                  struct reel_error *err);
 /* The session's state may be closed afterwards. */
 void generation_close(struct generation *g);
+struct reel_session;
+/* Ids that the session's generation may still make. */
+int generation_tokens_left(const struct reel_session *s);
 
 #endif

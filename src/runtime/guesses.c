@@ -75,7 +75,6 @@ void guesses_begin(struct reel_session *s) {
     g->asked = false;
     g->guess_ms = 0;
     if (!s->draft) return;
-    draft_session_begin(s->draft);
     drafter_hope(&g->drafter, HOPE_AT_START);
 }
 
@@ -94,6 +93,25 @@ static void guess_by_layer(struct reel_session *s, struct guess *guess, int most
 }
 
 /* ---- the draft model ---- */
+
+/* Ids behind that a draft model may be while other sessions wait for its guesses. */
+enum { NEAR = 64 };
+/* Of a guess's time, that reading an id of a prompt is taken for until it was measured. */
+#define READ_SHARE 0.125
+
+/* Whether so many ids behind, it can save in this generation what catching up takes. With
+ * REEL_SPECULATION_DRAFT it is asked whatever that takes. */
+static bool pays_to_read(const struct reel_session *s, const struct pass_choice *model, int behind,
+                         const struct pass_room *room) {
+    const struct draft_session *d = s->draft;
+    const double one =
+        pass_costs_choose(room->costs, room->n_columns, room->expected, NULL, 0, NULL, 0).speed;
+    if (behind <= NEAR || s->generation.set.speculation == REEL_SPECULATION_DRAFT) return true;
+    if (one <= 0 || model->speed <= one) return false;
+    const double saves = generation_tokens_left(s) * (1 / one - 1 / model->speed);
+    const double guess_ms = d->step_ms > 0 ? d->step_ms : d->share / one;
+    return saves > behind * (d->read_ms > 0 ? d->read_ms : READ_SHARE * guess_ms);
+}
 
 /* Whether the settings leave the choice to it, and it could guess now. */
 static bool model_can(const struct reel_session *s) {
@@ -119,6 +137,14 @@ static struct pass_choice choose_for_model(const struct reel_session *s,
                                                   chance, most, &cost, always ? 1 : 0);
     if (always && choice.speed <= 0) choice.n = int_min(most, READ_FOR_DRAFTS);
     return choice;
+}
+
+/* Whether it is worth asking where it stands. While others wait it is not to read a prompt. */
+static bool is_within_reach(const struct reel_session *s, const struct pass_choice *model,
+                            const struct pass_room *room) {
+    const struct drafter *d = &s->generation.drafter;
+    const int behind = draft_session_behind(s->draft, d->ids, d->n);
+    return room->is_shared ? behind <= NEAR : pays_to_read(s, model, behind, room);
 }
 
 static bool is_model_better(const struct reel_session *s, const struct pass_choice *model,
@@ -170,7 +196,7 @@ void guesses_for_pass(void *user, struct guess *guess, const struct pass_room *r
     guess->n = own.n;
     if (model_can(s)) {
         const struct pass_choice model = choose_for_model(s, room);
-        if (is_model_better(s, &model, &own))
+        if (is_model_better(s, &model, &own) && is_within_reach(s, &model, room))
             guess_by_model(s, guess, model.n, room);
         else
             drafter_hope(&g->drafter, HOPE_A_PASS);
@@ -181,7 +207,7 @@ void guesses_for_pass(void *user, struct guess *guess, const struct pass_room *r
 /* ---- a backend that decodes by itself ---- */
 
 static struct pass_room room_alone(struct generation *g, int most) {
-    return (struct pass_room){ most, &g->costs, 1, 1 };
+    return (struct pass_room){ most, &g->costs, 1, 1, false };
 }
 
 /* All that the session's own ids say is followed, to learn how often such guesses are right; which
@@ -214,7 +240,7 @@ void guesses_expect(void *user, struct backend_expected *expected, int ahead) {
     if (!model_can(s)) return;
     const struct pass_room room = room_alone(g, REEL_MAX_DRAFTS);
     const struct pass_choice model = choose_for_model(s, &room);
-    expected->asks = is_model_better(s, &model, &own);
+    expected->asks = is_model_better(s, &model, &own) && is_within_reach(s, &model, &room);
     if (expected->asks)
         expected->worth = model.n;
     else
@@ -240,9 +266,24 @@ int guesses_between_launches(void *user, int32_t *ids, int most) {
 void guesses_saw_passes(void *user, const struct backend_taken *taken) {
     struct reel_session *s = user;
     struct generation *g = &s->generation;
-    const double ms = taken->ms - g->guess_ms; /* which was between the launches */
+    /* guesses were between the launches; such as came to nothing had a launch without drafts behind
+     */
+    const bool guessed = taken->columns > 1 || taken->n_passes == 0;
+    const double ms = taken->ms - (guessed ? g->guess_ms : 0);
     g->guess_ms = 0;
     g->result.n_drafted += taken->n_drafted;
     if (turns_are_shared(s->model->turns)) return; /* they may have waited for others */
     pass_costs_saw_some(&g->costs, taken->columns, taken->n_passes, taken->n_ids, ms);
+}
+
+void guesses_catch_up(struct reel_session *s) {
+    struct generation *g = &s->generation;
+    const struct drafter *d = &g->drafter;
+    const struct pass_room room = room_alone(g, REEL_MAX_DRAFTS);
+    if (!model_can(s) || generation_tokens_left(s) < 2) return;
+    const int behind = draft_session_behind(s->draft, d->ids, d->n);
+    if (behind <= NEAR) return;
+    const struct pass_choice model = choose_for_model(s, &room);
+    if (model.n > 0 && pays_to_read(s, &model, behind, &room))
+        draft_session_read(s->draft, d->ids, d->n);
 }

@@ -24,6 +24,10 @@ void guesses_begin(struct reel_session *s);
  * waits for the ids that show which were right. `user` is the session. */
 void guesses_for_pass(void *user, struct guess *guess, const struct pass_room *room);
 
+/* The session is about to share passes: its draft model reads what it lacks, on the session's own
+ * thread, where it will be asked. */
+void guesses_catch_up(struct reel_session *s);
+
 /* Of backend_decode, with the session as user: what may come, and what became of it. */
 void guesses_expect(void *user, struct backend_expected *expected, int ahead);
 int guesses_between_launches(void *user, int32_t *ids, int most);

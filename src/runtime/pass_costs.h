@@ -58,6 +58,7 @@ struct pass_room {
     struct pass_costs *costs;
     int n_columns;   /* that it has without them, */
     double expected; /* and the ids of those, on average */
+    bool is_shared;  /* with other sessions, which wait while somebody guesses */
 };
 
 #endif

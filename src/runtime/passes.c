@@ -172,7 +172,7 @@ static int draft_for(void *user, int32_t *ids, int most) {
     struct column *c = user;
     struct passes *p = c->passes;
     struct guess guess;
-    const struct pass_room room = { most, &p->costs, p->pass.n_columns, p->pass.expected };
+    const struct pass_room room = { most, &p->costs, p->pass.n_columns, p->pass.expected, true };
     const double start = clock_ms();
     turn_lend(&p->turn);
     c->guess(c->decode.user, &guess, &room);

@@ -2,6 +2,7 @@
  * ends a generation are those without. The demo model guesses for itself, which is always right,
  * and for the hybrid, as the hybrid does for it; all have one vocabulary. */
 #include "model/vocabularies.h"
+#include "runtime/guesses.h"
 #include "runtime/session.h"
 #include "support/golden.h"
 #include "support/sanitized.h"
@@ -471,6 +472,9 @@ static void a_draft_model_may_fail(void **state) {
         assert_non_null(t.result.draft_problem);
         assert_string_equal(t.result.draft_problem, "no memory is left, says the test");
         assert_true(t.result.n_drafted <= n);
+        t.n = 0;
+        tell(&t, &g, REEL_SPECULATION_OFF, false); /* the reason is not that of an earlier one */
+        assert_null(t.result.draft_problem);
         evals_left = 1000;
         t.n = 0;
         tell(&t, &g, REEL_SPECULATION_DRAFT, false);
@@ -743,8 +747,69 @@ static void vocabularies_are_compared(void **state) {
     release_vocabulary(&large);
 }
 
+/* ---- reading what a draft model has not seen ---- */
+
+enum { N_LONG = 300 };
+
+/* A session behind a long prompt, of which its draft model has read nothing. */
+static struct reel_session *open_behind(void) {
+    static int32_t ids[N_LONG];
+    struct reel_error err = { 0 };
+    struct reel_session *s = open_for(&(struct pair){ demo, hybrid }, 0);
+    for (int i = 0; i < N_LONG; i++)
+        ids[i] = verse_ids[i % n_prompt];
+    golden_require(reel_session_sync(s, ids, N_LONG, NULL, &err), &err);
+    return s;
+}
+
+/* Sessions that share passes wait for a guess, and so do not wait for a prompt. */
+static void others_do_not_wait_for_a_prompt(void **state) {
+    (void)state;
+    struct reel_error err = { 0 };
+    const struct reel_generation g = { .size = sizeof g,
+                                       .max_tokens = 20,
+                                       .ignore_stop_ids = true,
+                                       .speculation = REEL_SPECULATION_DRAFT };
+    struct reel_session *s = open_behind();
+    struct guess guess;
+    golden_require(reel_generation_start(s, &g, &err), &err);
+    struct pass_room room = { 3, &s->generation.costs, 2, 2, true };
+    guesses_for_pass(s, &guess, &room);
+    assert_int_equal(guess.n, 0);
+    assert_int_equal(draft_of(s)->length, 0);
+    guesses_catch_up(s); /* on the session's own thread */
+    assert_int_equal(draft_of(s)->length, N_LONG - 1);
+    guesses_for_pass(s, &guess, &room);
+    assert_true(guess.n > 0);
+    golden_require(reel_generation_finish(s, NULL, &err), &err);
+    reel_session_close(s);
+}
+
+/* auto asks for guesses behind a prompt only where they may save what reading it takes. */
+static void a_prompt_is_read_where_that_may_pay(void **state) {
+    (void)state;
+    struct reel_error err = { 0 };
+    const struct reel_generation g = { .size = sizeof g,
+                                       .max_tokens = 20,
+                                       .ignore_stop_ids = true,
+                                       .speculation = REEL_SPECULATION_AUTO };
+    for (int pays = 0; pays < 2; pays++) {
+        struct reel_session *s = open_behind();
+        s->draft->step_ms = 1e-6;
+        s->draft->read_ms = pays ? 1e-6 : 1e3;
+        golden_require(reel_generate(s, &g, NULL, &err), &err);
+        if (pays)
+            assert_true(draft_of(s)->length >= N_LONG);
+        else
+            assert_int_equal(draft_of(s)->length, 0);
+        reel_session_close(s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(others_do_not_wait_for_a_prompt),
+        cmocka_unit_test(a_prompt_is_read_where_that_may_pay),
         cmocka_unit_test(ids_are_those_without_drafts),
         cmocka_unit_test(log_probabilities_are_those_without_drafts),
         cmocka_unit_test(generations_end_where_they_would_without_drafts),
