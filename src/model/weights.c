@@ -434,11 +434,13 @@ static bool is_own_bias(const struct mapper *m, const char *name) {
                                    ends_with(name, of->v_bias));
 }
 
-/* GPTQ's older writers store a bias of zeros for every layer. */
+/* GPTQ's older writers store a bias of zeros for every layer. Of other files there may be no more
+ * than the head yet. */
 static bool is_zero_bias(const struct mapper *m, const struct tensor *t) {
+    if (!m->file->quant) return false;
     for (size_t i = 0; i < t->n_bytes; i++)
         if (t->data[i]) return false;
-    return m->file->quant;
+    return true;
 }
 
 /* Tensors that would change the result and that nothing here applies; counts those skipped. */
