@@ -352,7 +352,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     if (status == REEL_OK) status = read_prompt(&r, err);
     double start = clock_ms();
     if (status == REEL_OK) status = cli_model_open(&r.model, args, args->arguments[0], err);
-    if (status == REEL_OK) status = cli_draft_open(&r.draft, args, err);
+    if (status == REEL_OK) status = cli_draft_open(&r.draft, r.model, args, err);
     if (status == REEL_OK) status = encode(&r, err);
     if (status == REEL_OK) status = cli_sampling(&r.sampling, r.model, args, err);
     if (status == REEL_OK)
