@@ -309,8 +309,9 @@ static enum reel_status print_json(const struct run *r, struct reel_error *err) 
         a->prompt_ms, "first_token_ms", a->first_token_ms, "tokens", a->n_tokens, "generate_ms",
         a->generate_ms, "tokens_per_s", a->tokens_per_s, "passes", a->n_passes, "drafted",
         a->n_drafted, "accepted", a->n_accepted);
-    const bool whole =
-        object && (!r->logprobs || json_object_set(object, "logprobs", r->logprobs) == 0);
+    const bool whole = object &&
+                       (!r->logprobs || json_object_set(object, "logprobs", r->logprobs) == 0) &&
+                       answer_problem_to_json(object, a);
     char *text = whole ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
     json_decref(object);
     if (!text) return err_set(err, REEL_E_MEMORY, "out of memory: the result as JSON");
