@@ -11,7 +11,7 @@ from typing import (TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Iterator,
 from ._errors import Cancelled, error_of
 from ._feed import Feed
 from ._handles import Handle, ModelCore
-from ._library import NULL, Keeper, check, ffi, lib, refuse, sized, wrong_state
+from ._library import NULL, Keeper, check, ffi, lib, optional_text, refuse, sized, wrong_state
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -209,6 +209,8 @@ class Generation:
         self.n_passes = 0
         self.n_drafted = 0
         self.n_accepted = 0
+        #: Why the draft model guessed no more, or None; the text went on without it. Known at the end.
+        self.draft_problem: Optional[str] = None
         #: Milliseconds: reading the prompt, from then to the first token, and of all tokens.
         self.prompt_ms = 0.0
         self.first_token_ms = 0.0
@@ -334,6 +336,7 @@ class Generation:
         self.first_token_ms, self.total_ms = result.first_token_ms, result.total_ms
         self.n_passes = result.n_passes
         self.n_drafted, self.n_accepted = result.n_drafted, result.n_accepted
+        self.draft_problem = optional_text(result.draft_problem)
 
     def _stopped(self, reason: str) -> None:
         self._running, self._done = False, True

@@ -25,18 +25,28 @@ from ._library import Listener, ffi, lib, wrong_state
 class ModelCore:
     """The library's model. `users` are tokens of those that need it: handles, and calls under way."""
 
-    def __init__(self, pointer: Any, kept: Any) -> None:
+    def __init__(self, pointer: Any, kept: Any, draft: Optional["ModelCore"] = None) -> None:
         self.pointer = pointer  # closes the model when it is released or collected
         self.kept = kept
+        self.draft = draft  # the model that guesses for this one, which stays as long as this one
+        self.stay: Optional[object] = None  # this one's token among the draft model's users
+        self.end_stay: Optional["weakref.finalize[Any, Any]"] = None
+        if draft is not None:
+            self.stay = object()
+            draft.enter(self.stay, "draft model")
+            self.end_stay = weakref.finalize(self, draft.leave, self.stay)
+            self.end_stay.atexit = False
         self.users: Set[object] = set()
         self.children: "weakref.WeakSet[Any]" = weakref.WeakSet()  # what close() closes first
         self.closed = False
 
-    def enter(self, user: object) -> Any:
+    def enter(self, user: object, what: str = "model", stay: Optional[object] = None) -> Any:
+        """A closed model is entered only beside the user `stay`, for whom it is still there. `what`
+        names it in messages."""
         self.users.add(user)
-        if self.closed:
+        if self.closed and stay not in self.users:
             self.leave(user)
-            raise wrong_state("the model is closed")
+            raise wrong_state(f"the {what} is closed")
         return self.pointer
 
     def leave(self, user: object) -> None:
@@ -48,6 +58,8 @@ class ModelCore:
             pointer, self.pointer = self.pointer, None
             if pointer is not None:
                 ffi.release(pointer)
+            if self.end_stay is not None:
+                self.end_stay()
 
     def close(self) -> None:
         self.closed = True
@@ -168,7 +180,7 @@ class Handle:
         if self.draft is None:
             return pointer, _NULL
         try:
-            return pointer, self.draft.enter(self)
+            return pointer, self.draft.enter(self, "draft model", self.core.stay)
         except BaseException:
             self.core.leave(self)
             raise

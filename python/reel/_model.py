@@ -14,7 +14,7 @@ from ._chat import Answer, ChatStream, Messages, Prompt, read_answer
 from ._generation import Generation, GenerationOptions, Request
 from ._handles import ModelCore, Using
 from ._library import (Keeper, Listener, call, check, ffi, lib, on_log, on_progress,
-                       optional_text, refuse, sized, text_of)
+                       optional_text, refuse, sized, text_of, wrong_state)
 from ._names import cache_folder, find_model, nvrtc_folder
 from ._pool import Pool
 from ._session import (Ids, Progress, Session, floats_pointer, id_array, ids_pointer)
@@ -145,7 +145,8 @@ class Model:
         weights: ``"int8"``, ``"int4"``, ``"fp8"``, ``"bf16"``: what wide weights become while loading.
         kv: ``"bf16"``, ``"int8"`` or ``"fp8"``: what sessions keep keys and values in.
         draft_model: a smaller `Model` with the same vocabulary that guesses what comes next; the text
-            stays the same. It may guess for several models, and stays open as long as they need it.
+            stays the same. It may guess for several models. Closing it forbids its use by itself; it stays
+            in memory until they are closed, too.
 
     What the library warns of goes to the logger ``"reel"``.
     """
@@ -196,6 +197,9 @@ class Model:
             raise refuse(f"max_context: {max_context}; 0 or more is wanted")
         if rounding not in _ROUNDINGS:
             raise refuse(f"rounding: {rounding!r}; there are {', '.join(_ROUNDINGS)}")
+        if draft_model is not None and draft_model.closed:
+            raise wrong_state("the draft model is closed")
+        self._draft = draft_model._core if draft_model is not None else None
         keeper, listener = Keeper(), Listener()
         listener.progress = progress
         options = sized("reel_model_options")
@@ -224,7 +228,8 @@ class Model:
                                                 _memory_files(files, keeper), len(files), options, err)
         caught, listener.caught = listener.caught, None
         if status == 0:
-            self._core = ModelCore(ffi.gc(out[0], lib.reel_model_close), (keeper, listener, options))
+            self._core = ModelCore(ffi.gc(out[0], lib.reel_model_close), (keeper, listener, options),
+                                   self._draft)
         if caught is not None:
             raise caught
         check(status, err)
@@ -233,7 +238,6 @@ class Model:
         #: The model's `Tokenizer`.
         self.tokenizer = Tokenizer._of_model(self._core)
         self._context = max_context or min(16384, self.info.max_context)
-        self._draft = draft_model._core if draft_model is not None else None
         self._pool = Pool(_opener(self._core, self.info, self._context, self._draft), sessions)
 
     # ---- generating ----

@@ -1,9 +1,12 @@
 """Models, sessions and generations in one thread."""
+import gc
 import unittest
+from unittest import mock
 
 import numpy as np
 
 import support
+from reel import _generation
 from support import command, reel
 
 PROMPT = "The morning after the ball, Emma"
@@ -62,8 +65,50 @@ class Generations(support.Case):
         self.assertEqual(len(list(guessed)), 9)
         self.assertGreater(guessed.n_accepted, 0)
         session.close()
-        with self.assertRaisesRegex(reel.StateError, "the model is closed"):
+        with self.assertRaisesRegex(reel.StateError, "the draft model is closed"):
             self.model.session(max_context=200, draft_model=draft)
+        with self.assertRaisesRegex(reel.StateError, "the draft model is closed"):
+            reel.Model("demo", device="cpu", draft_model=draft)
+
+    def test_a_draft_model_stays_until_its_models_are_closed_or_dropped(self):
+        options = {"max_tokens": 9, "temperature": 0, "speculation": "draft", "most_drafts": 2}
+        with reel.Model("demo", device="cpu") as draft:
+            models = [reel.Model("demo", device="cpu", draft_model=draft) for _ in range(2)]
+        with self.assertRaisesRegex(reel.StateError, "the model is closed"):
+            draft.generate(PROMPT).text()
+        for model in models:
+            guessed = model.generate(PROMPT, **options)
+            self.assertEqual(len(list(guessed)), 9)
+            self.assertGreater(guessed.n_accepted, 0)
+            model.session(max_context=100).close()
+        models[0].close()
+        self.assertIsNotNone(draft._core.pointer)
+        del model, guessed
+        models.pop()
+        gc.collect()
+        self.assertIsNone(draft._core.pointer)
+
+    def test_a_problem_of_the_draft_model_is_told(self):
+        self.assertIsNone(self.ended(self.model.generate(PROMPT, max_tokens=2)).draft_problem)
+        problem = _generation.ffi.new("char[]", "no memory für it".encode())
+
+        class Failing:  # the library, where each draft model fails
+            def __getattr__(self, name):
+                return getattr(reel._library.lib, name)
+
+            def reel_generation_finish(self, pointer, result, err):
+                status = reel._library.lib.reel_generation_finish(pointer, result, err)
+                result.draft_problem = problem
+                return status
+
+        with mock.patch.object(_generation, "lib", Failing()):
+            made = self.ended(self.model.generate(PROMPT, max_tokens=2))
+        self.assertEqual(made.draft_problem, "no memory für it")
+
+    @staticmethod
+    def ended(made):
+        made.text()
+        return made
 
     def test_a_seed_repeats_and_none_does_not(self):
         def text(seed):

@@ -64,7 +64,7 @@ static enum reel_status generate(struct answer *a, struct reel_session *session,
     a->n_drafted = result.n_drafted;
     a->n_accepted = result.n_accepted;
     if (result.draft_problem)
-        snprintf(a->draft_problem, sizeof a->draft_problem, "%.199s", result.draft_problem);
+        snprintf(a->draft_problem, sizeof a->draft_problem, "%.499s", result.draft_problem);
     a->first_token_ms = a->prompt_ms + result.first_token_ms;
     a->generate_ms = result.total_ms;
     double rest_ms = result.total_ms - result.first_token_ms;
@@ -128,6 +128,11 @@ const char *answer_reason_key(enum reel_stop_reason reason) {
         return "memory";
     }
     return "unknown";
+}
+
+bool answer_problem_to_json(json_t *object, const struct answer *a) {
+    return !a->draft_problem[0] ||
+           json_object_set_new(object, "draft_problem", json_string(a->draft_problem)) == 0;
 }
 
 void answer_print_figures(FILE *out, const struct answer *a) {

@@ -6,6 +6,7 @@
 
 #include "cli/progress.h"
 
+#include <jansson.h>
 #include <stdio.h>
 
 struct answer_request {
@@ -34,7 +35,7 @@ struct answer {
     int n_reused; /* of them, held from before */
     int n_tokens;
     int n_passes, n_drafted, n_accepted; /* as in reel_generation_result */
-    char draft_problem[200];             /* likewise; "": none */
+    char draft_problem[500];             /* likewise; "": none */
     double prompt_ms;                    /* evaluating what was new */
     double first_token_ms;               /* from the start, prompt included */
     double generate_ms;                  /* all tokens, prompt not included */
@@ -49,6 +50,9 @@ void answer_release(struct answer *a);
 
 const char *answer_reason(enum reel_stop_reason reason);     /* "the context is full" */
 const char *answer_reason_key(enum reel_stop_reason reason); /* "context", for JSON */
+
+/* Adds "draft_problem" to a JSON object where there is one. False where memory is short. */
+bool answer_problem_to_json(json_t *object, const struct answer *a);
 
 /* One line of figures; no newline. */
 void answer_print_figures(FILE *out, const struct answer *a);

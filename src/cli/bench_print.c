@@ -42,11 +42,10 @@ static void print_drafts(const struct bench_report *report) {
     int drafted = 0, accepted = 0;
     for (int i = 0; i < report->n_rows; i++)
         drafted += report->rows[i].n_drafted, accepted += report->rows[i].n_accepted;
-    if (report->how->draft)
-        printf("%s guesses, and what it reads is not in GB/s; ",
-               cli_model_info(report->how->draft).name);
+    const char *name = report->how->draft ? cli_model_info(report->how->draft).name : NULL;
+    if (drafted == 0 && name) printf("no guess of %s was checked\n", name);
+    if (drafted > 0 && name) printf("%s guesses, and what it reads is not in GB/s; ", name);
     if (drafted > 0) printf("%d of %d guesses were right\n", accepted, drafted);
-    if (drafted == 0 && report->how->draft) printf("none of its guesses was asked for\n");
 }
 
 static double share(const struct bench_report *report, const struct bench_row *row) {

@@ -379,7 +379,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     cli_sampling_typed(&how.sampling, args);
     enum reel_status status = check_lists(args, err);
     if (status == REEL_OK) status = cli_model_open(&model, args, args->arguments[0], err);
-    if (status == REEL_OK) status = cli_draft_open(&draft, args, err);
+    if (status == REEL_OK) status = cli_draft_open(&draft, model, args, err);
     how.draft = draft;
     if (status == REEL_OK) {
         info = cli_model_info(model);

@@ -120,7 +120,7 @@ static enum reel_status open_chat(struct chat *c, struct reel_error *err) {
     /* first of all, so that no key is echoed while the model is opened */
     enum reel_status status = open_reader(c, err);
     if (status == REEL_OK) status = cli_model_open(&c->model, c->args, c->args->arguments[0], err);
-    if (status == REEL_OK) status = cli_draft_open(&c->draft, c->args, err);
+    if (status == REEL_OK) status = cli_draft_open(&c->draft, c->model, c->args, err);
     if (status == REEL_OK) status = check_template(c, err);
     if (status == REEL_OK) status = cli_sampling(&c->sampling, c->model, c->args, err);
     c->speculation = cli_speculation(c->args, REEL_SPECULATION_AUTO);

@@ -309,8 +309,9 @@ static enum reel_status print_json(const struct run *r, struct reel_error *err) 
         a->prompt_ms, "first_token_ms", a->first_token_ms, "tokens", a->n_tokens, "generate_ms",
         a->generate_ms, "tokens_per_s", a->tokens_per_s, "passes", a->n_passes, "drafted",
         a->n_drafted, "accepted", a->n_accepted);
-    const bool whole =
-        object && (!r->logprobs || json_object_set(object, "logprobs", r->logprobs) == 0);
+    const bool whole = object &&
+                       (!r->logprobs || json_object_set(object, "logprobs", r->logprobs) == 0) &&
+                       answer_problem_to_json(object, a);
     char *text = whole ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
     json_decref(object);
     if (!text) return err_set(err, REEL_E_MEMORY, "out of memory: the result as JSON");
@@ -352,7 +353,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     if (status == REEL_OK) status = read_prompt(&r, err);
     double start = clock_ms();
     if (status == REEL_OK) status = cli_model_open(&r.model, args, args->arguments[0], err);
-    if (status == REEL_OK) status = cli_draft_open(&r.draft, args, err);
+    if (status == REEL_OK) status = cli_draft_open(&r.draft, r.model, args, err);
     if (status == REEL_OK) status = encode(&r, err);
     if (status == REEL_OK) status = cli_sampling(&r.sampling, r.model, args, err);
     if (status == REEL_OK)

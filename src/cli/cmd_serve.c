@@ -184,7 +184,7 @@ static enum reel_status open_served(void *user, struct reel_model **model, struc
 
 static enum reel_status open_draft(void *user, struct reel_model **model, struct reel_error *err) {
     const struct serve *serve = user;
-    return cli_draft_open(model, serve->args, err);
+    return cli_draft_open(model, NULL, serve->args, err);
 }
 
 static void close_served(void *user, struct reel_model *model) {

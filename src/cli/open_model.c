@@ -199,8 +199,30 @@ enum reel_status cli_model_open(struct reel_model **model, const struct cli_args
     return open_as(model, args, name, &(struct opening){ 0 }, err);
 }
 
-enum reel_status cli_draft_open(struct reel_model **draft, const struct cli_args *args,
-                                struct reel_error *err) {
+static bool is_number(const char *text) {
+    return text[0] && strspn(text, "0123456789") == strlen(text);
+}
+
+/* Whether the draft model is of use to `model`, which may take no guesses: *useful. */
+static enum reel_status check_takes(bool *useful, const struct reel_model *model, bool wanted,
+                                    struct reel_error *err) {
+    const struct reel_model_info info = cli_model_info(model);
+    *useful = info.most_drafts > 0;
+    if (*useful) return REEL_OK;
+    if (wanted)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "--speculate draft: %s checks no guesses on this device and path (%s, %s)",
+                       info.name, info.backend, info.backend_path);
+    fprintf(stderr,
+            "reel: %s checks no guesses on this device and path (%s, %s); --draft is passed over\n",
+            info.name, info.backend, info.backend_path);
+    return REEL_OK;
+}
+
+enum reel_status cli_draft_open(struct reel_model **draft, const struct reel_model *model,
+                                const struct cli_args *args, struct reel_error *err) {
+    struct reel_error why = { 0 };
+    bool useful = true;
     const char *name = cli_text(args, "draft", NULL);
     const char *kind = cli_text(args, "speculate", "auto");
     const bool draft_kind = strcmp(kind, "draft") == 0;
@@ -213,7 +235,15 @@ enum reel_status cli_draft_open(struct reel_model **draft, const struct cli_args
         return err_set(err, REEL_E_ARGUMENT,
                        "--draft is for --speculate draft or auto; --speculate %s has no use for it",
                        kind);
-    return open_as(draft, args, name, &(struct opening){ .guesses = true }, err);
+    enum reel_status status = REEL_OK;
+    if (model) status = check_takes(&useful, model, draft_kind, err);
+    if (status != REEL_OK || !useful) return status;
+    status = open_as(draft, args, name, &(struct opening){ .guesses = true }, &why);
+    if (status == REEL_OK) return status;
+    return err_set(err, status, "%s%s", why.text,
+                   status == REEL_E_NOT_FOUND && is_number(name)
+                       ? "; --draft names a model, and --draft-max is the number of guesses"
+                       : "");
 }
 
 enum reel_status cli_model_open_stored(struct reel_model **model, const struct cli_args *args,

@@ -30,10 +30,12 @@ enum reel_status cli_model_open_reference(struct reel_model **model, const struc
                                           const char *name, const char *device_weight_type,
                                           enum reel_rounding rounding, struct reel_error *err);
 
-/* The model of --draft, which guesses for others; *draft stays NULL where none is given, or
- * --speculate off needs none. It has to be closed after their sessions. */
-enum reel_status cli_draft_open(struct reel_model **draft, const struct cli_args *args,
-                                struct reel_error *err);
+/* The model of --draft, which guesses for `model`, or, where that is NULL, for others that are
+ * opened later; *draft stays NULL where none is given, or --speculate off needs none. Where the
+ * device or path of `model` checks no guesses it does, too, with a warning on stderr; --speculate
+ * draft is an error then. It has to be closed after their sessions. */
+enum reel_status cli_draft_open(struct reel_model **draft, const struct reel_model *model,
+                                const struct cli_args *args, struct reel_error *err);
 
 /* On the GPU of --device, the first one without it; a GPU that cannot be used is an error, also
  * with "auto". gpu_options come before those typed. */

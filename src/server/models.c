@@ -188,7 +188,7 @@ static enum reel_status pool_open(struct server *server, struct served_model *m,
 }
 
 /* Whether the draft model guesses for this one: a session tells. A model of another vocabulary goes
- * without, as one server may have several. */
+ * without, as one server may have several; so does one that hears or embeds. */
 static enum reel_status choose_draft(struct server *server, struct served_model *m,
                                      struct reel_error *err) {
     struct reel_model_info info = { .size = sizeof info };
@@ -197,7 +197,11 @@ static enum reel_status choose_draft(struct server *server, struct served_model 
                                             .draft_model = server->draft };
     struct reel_session *session = NULL;
     struct reel_error why = { 0 };
-    if (!server->draft || m->hears) return REEL_OK;
+    if (!server->draft) return REEL_OK;
+    if (m->hears || m->embeds) {
+        if (m->speculation == REEL_SPECULATION_DRAFT) m->speculation = REEL_SPECULATION_AUTO;
+        return REEL_OK;
+    }
     if (m->info.most_drafts == 0)
         err_set(&why, REEL_E_UNSUPPORTED, "it takes no drafts here");
     else

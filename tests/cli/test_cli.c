@@ -432,11 +432,37 @@ static void a_draft_model_changes_no_id(void **state) {
     assert_non_null(strstr(bench.out, " guesses, and what it reads is not in GB/s; "));
     assert_non_null(strstr(bench.out, " guesses were right\n"));
     done(bench);
+    bench = shell("reel bench \"$DEMO\" --draft \"$DEMO\" -p 0 -n 1 -r 1");
+    assert_non_null(strstr(bench.out, "\nno guess of "));
+    assert_null(strstr(bench.out, " guesses, and what it reads"));
+    done(bench);
     expect("reel run \"$DEMO\" --speculate draft hello", REEL_E_ARGUMENT,
            "--speculate draft needs --draft MODEL");
     expect("reel run \"$DEMO\" --draft \"$DEMO\" --speculate mtp hello", REEL_E_ARGUMENT,
            "--draft is for --speculate draft or auto; --speculate mtp has no use for it");
     expect("reel run \"$DEMO\" --draft no/model hello", REEL_E_NOT_FOUND, "no/model");
+    expect("reel run \"$DEMO\" --draft 3 hello", REEL_E_NOT_FOUND,
+           "; --draft names a model, and --draft-max is the number of guesses");
+}
+
+static void a_draft_model_is_not_opened_where_no_guess_is_checked(void **state) {
+    (void)state;
+    struct result run = shell("reel run \"$DEMO\" --draft no/model --cpu-path reference -n 3 "
+                              "--verbose Once"),
+                  bench = shell("reel bench \"$DEMO\" --draft \"$DEMO\" --cpu-path reference -p 0 "
+                                "-n 3 -r 1");
+    const char warning[] = " checks no guesses on this device and path (cpu, reference); --draft "
+                           "is passed over\n";
+    assert_int_equal(run.status, 0);
+    assert_non_null(strstr(run.err, warning));
+    assert_null(strstr(run.err, " guesses for "));
+    assert_int_equal(bench.status, 0);
+    assert_non_null(strstr(bench.err, warning));
+    assert_null(strstr(bench.out, "guess"));
+    done(run);
+    done(bench);
+    expect("reel run \"$DEMO\" --draft \"$DEMO\" --speculate draft --cpu-path reference hello",
+           REEL_E_UNSUPPORTED, "--speculate draft: ");
 }
 
 static void chat_answers_the_lines_of_a_pipe(void **state) {
@@ -737,6 +763,7 @@ int main(void) {
         cmocka_unit_test(an_interrupt_ends_the_text_and_keeps_the_figures),
         cmocka_unit_test(a_model_file_that_shrinks_ends_in_a_message),
         cmocka_unit_test(a_draft_model_changes_no_id),
+        cmocka_unit_test(a_draft_model_is_not_opened_where_no_guess_is_checked),
         cmocka_unit_test(chat_answers_the_lines_of_a_pipe),
         cmocka_unit_test(chat_reuses_what_the_session_holds),
         cmocka_unit_test(a_full_context_ends_a_piped_chat_with_status_9),

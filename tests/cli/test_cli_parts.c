@@ -1,4 +1,5 @@
 /* Parts of the program that need no model: options, the dimming of thoughts, conversations. */
+#include "cli/answer.h"
 #include "cli/conversation.h"
 #include "cli/options.h"
 #include "cli/pace.h"
@@ -234,6 +235,21 @@ static void steps_that_take_longer_than_what_they_hear_fall_behind(void **state)
     pace_release(&p);
 }
 
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static void json_tells_of_a_draft_model_that_failed_alone(void **state) {
+    (void)state;
+    struct answer a = { 0 };
+    json_t *object = json_object();
+    assert_true(answer_problem_to_json(object, &a));
+    assert_int_equal(json_object_size(object), 0);
+    snprintf(a.draft_problem, sizeof a.draft_problem, "no memory for \"it\"");
+    assert_true(answer_problem_to_json(object, &a));
+    assert_string_equal(json_string_value(json_object_get(object, "draft_problem")),
+                        "no memory for \"it\"");
+    json_decref(object);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_may_stand_anywhere_and_in_all_forms),
@@ -246,6 +262,7 @@ int main(void) {
         cmocka_unit_test(a_model_cannot_steer_the_terminal),
         cmocka_unit_test(thinking_is_kept_apart_from_the_answer),
         cmocka_unit_test(a_system_message_stays_first_and_survives_a_reset),
+        cmocka_unit_test(json_tells_of_a_draft_model_that_failed_alone),
         cmocka_unit_test(steps_that_take_longer_than_what_they_hear_fall_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

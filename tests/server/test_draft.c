@@ -1,6 +1,7 @@
 /* A server with a draft model: it guesses for the models that have its vocabulary, and changes no
  * text. */
 #include "tests/support/asking.h"
+#include "tests/support/fixtures.h"
 #include "tests/support/golden.h"
 #include "tests/support/http_client.h"
 #include "tests/support/served.h"
@@ -15,6 +16,7 @@
 #include <cmocka.h>
 
 static struct golden_model stranger; /* a model with another tokenizer */
+static char embedder[1024];          /* the folder of a model that is made for embedding */
 static struct buffer log_lines;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -30,7 +32,8 @@ static void open_server(struct served *s, bool drafts, enum reel_speculation spe
     *s = (struct served){
         .options = { .speculation = speculation, .sessions = 2, .context = 200, .log = on_log },
         .sources = { { .name = "demo", .folder = "models/demo" },
-                     { .name = "stranger", .folder = stranger.folder } }
+                     { .name = "stranger", .folder = stranger.folder },
+                     { .name = "embedder", .folder = embedder } }
     };
     if (drafts) s->draft = (struct served_source){ .name = "hybrid", .folder = "models/hybrid" };
     buffer_release(&log_lines);
@@ -71,6 +74,9 @@ static void answers_are_those_without(void **state) {
     assert_non_null(strstr(log_lines.bytes, "hybrid guesses for demo: "));
     assert_non_null(strstr(log_lines.bytes, "stranger: hybrid cannot guess for "));
     assert_non_null(strstr(log_lines.bytes, "; it goes without a draft model"));
+    assert_null(strstr(log_lines.bytes, "embedder: "));
+    assert_null(strstr(log_lines.bytes, "guesses for embedder"));
+    json_decref(complete(&with, "embedder")); /* nothing guesses for it, and that is no error */
     json_t *drafted[] = { complete(&with, "demo"), complete(&with, "stranger") };
     assert_true(kv_total(&with) > bytes);
     for (int i = 0; i < 2; i++) {
@@ -94,7 +100,22 @@ static void a_draft_model_that_is_not_there_ends_the_loading(void **state) {
 
 static int open_all(void **state) {
     (void)state;
+    static const char *const files[] = { "config.json",
+                                         "model.safetensors",
+                                         "tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "modules.json",
+                                         "1_Pooling/config.json",
+                                         "config_sentence_transformers.json" };
     golden_model_open(&stranger, "q3-a");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char name[256];
+        snprintf(name, sizeof name, "embed/qwen3-embedding/%s", files[i]);
+        const char *path = fixture_path(name);
+        if (!path) return -1;
+        if (i == 0)
+            snprintf(embedder, sizeof embedder, "%.*s", (int)(strrchr(path, '/') - path), path);
+    }
     return 0;
 }
 static int close_all(void **state) {
