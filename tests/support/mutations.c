@@ -542,8 +542,7 @@ static const struct mutation hops[] = {
            "    float kept[REDUCE_TURNS][2];\n    for (int t = 0; t < w->a->n_tokens; t++) {\n     "
            "   w->token = t;\n        host_look(w);\n#if P_TWO_HOPS") } },
     { "h of the token before's id kept",
-      { IN("decode.cu",
-           "a->ids && t < a->n_given ? const_load32((const u32 *)a->ids + t) : w->s->id",
+      { IN("decode.cu", "is_given && a->ids ? const_load32((const u32 *)a->ids + t) : w->s->id",
            "w->s->id") } },
     { "an SM's share of the groups' sums one short",
       { IN("two_hops.cuh", "r.there = at < REDUCE_SHARE &&",
