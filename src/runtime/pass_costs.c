@@ -95,8 +95,3 @@ struct pass_choice pass_costs_choose(const struct pass_costs *c, int n_columns, 
     }
     return best;
 }
-
-int pass_costs_drafts(const struct pass_costs *c, int n_columns, double expected,
-                      const float *chance, int n) {
-    return pass_costs_choose(c, n_columns, expected, chance, n, NULL, 0).n;
-}

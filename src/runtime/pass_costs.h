@@ -29,12 +29,6 @@ void pass_costs_saw_some(struct pass_costs *c, int n_columns, int n_passes, int 
 /* Guesses that were no part of a pass took so long; drafts pay for it. */
 void pass_costs_pay(struct pass_costs *c, double ms);
 
-/* How many of n drafts make ids come fastest, beside n_columns whose ids are `expected` ids on
- * average. chance: as in struct guess. None before a pass without drafts was measured, or when
- * drafts have cost more than a hundredth of the time so far. */
-int pass_costs_drafts(const struct pass_costs *c, int n_columns, double expected,
-                      const float *chance, int n);
-
 /* What one more guess takes, ahead of the pass that checks it. */
 struct guess_cost {
     double ms;    /* as measured; 0: it was not yet, and is taken for */
@@ -46,8 +40,10 @@ struct pass_choice {
     double speed; /* ids a millisecond; 0: not known */
 };
 
-/* The same where guesses cost something (NULL: nothing), and how fast ids then come. least: so many
- * drafts are taken whatever they cost and have cost. */
+/* How many of n drafts make ids come fastest, beside n_columns whose ids are `expected` ids on
+ * average, and how fast ids then come. chance: as in struct guess; guess: what guesses cost, NULL:
+ * nothing. None before a pass without drafts was measured, or when drafts have cost more than a
+ * hundredth of the time so far. least: so many are taken whatever they cost and have cost. */
 struct pass_choice pass_costs_choose(const struct pass_costs *c, int n_columns, double expected,
                                      const float *chance, int n, const struct guess_cost *guess,
                                      int least);

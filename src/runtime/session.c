@@ -22,7 +22,8 @@ static uint64_t memory_available(const struct reel_model *model) {
                                         : machine_memory_available();
 }
 
-/* Bytes of a session, with what its draft model keeps beside it on the same kind of device. */
+/* Positions for which memory is left, where a draft model on the same kind of device has as many.
+ */
 static int fitting_context(const struct reel_model *model, const struct reel_model *draft) {
     const struct backend_info *own = &model->backend_info;
     size_t fixed = own->state_fixed_bytes, position = own->state_position_bytes;

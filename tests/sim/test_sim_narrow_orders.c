@@ -21,7 +21,8 @@
 /* A mutation's name begins with its model's. "ints": integers of 8 and 4 bits, with and without
  * offsets, and a head in which embeddings are looked up. "floats": floats, and groups of 16
  * columns. "steps": K-quants. Their prompts are for the
- * decode kernel, for thin items and for wide ones. "brief": one launch reads a prompt. */
+ * decode kernel, for thin items and for wide ones. "brief": one launch reads a prompt. "long":
+ * slices of h of several words a lane, phases that hold one round of tiles, or none. */
 #define CUT  "n_groups=2,group_sms=2,warps=4,prefill_tokens=256,narrow=1"
 #define LONG CUT ",prefill_from=4,short_positions=0"
 static const struct kind {
@@ -66,6 +67,15 @@ static const struct kind {
         { INT4_ZEROS, 16, PLANE_F16 },
         { ROWS_INT8, 0, PLANE_BF16 },
         { Q4_1_BLOCKS, 32, PLANE_F16 } } },
+    { "long",
+      "q3-h",
+      "n_groups=1,group_sms=4,warps=4,prefill_from=0,narrow=1",
+      { 1, 2, 3 },
+      { { INT4_ZEROS, 128, PLANE_BF16 },
+        { INT4_ZEROS, 32, PLANE_F16 },
+        { INT4_ZEROS, 128, PLANE_BF16 },
+        { ROWS_INT8, 0, PLANE_BF16 },
+        { ROWS_INT8, 0, PLANE_F32 } } },
 };
 enum { N_MODELS = (int)(sizeof models / sizeof *models) };
 

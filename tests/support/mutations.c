@@ -1121,6 +1121,16 @@ static const struct mutation narrow[] = {
     { "floats: slots of bf16 tiles' size",
       { IN("ring.cuh", "(u32)(P_WARPS * P_SLOT_TILES) * tile_bytes(format); }",
            "(u32)(P_WARPS * P_SLOT_TILES) * 512; }") } },
+
+    /* long slices: phases that are loops, and what is not looked at word by word */
+    { "long: a round held a tile short",
+      { IN("product.cuh", "(PRELOAD_TILES < ROUND(S) ? 0 : ROUND(S))",
+           "(PRELOAD_TILES < ROUND(S) ? 0 : ROUND(S) - 1)") } },
+    { "long: the digits of a slice's first words for all",
+      { IN("digits.cuh", "v[j] = v[j + 2];", "v[j] = v[j];") } },
+    { "long: the gains of the first warp's slice for all",
+      { IN("phase_qkv.cuh", "norm + 2 * (w->warp * SLICE_WORDS + w->lane)",
+           "norm + 2 * w->lane") } },
 };
 LIST(narrow, narrow, 18);
 

@@ -181,22 +181,27 @@ static void a_full_session_takes_no_more_ids(void **state) {
 static const float sure[GUESS_MOST] = { 1, 1, 1, 1, 1, 1, 1 };
 static const float doubtful[GUESS_MOST] = { 0.2f, 0.2f, 0.2f, 0.2f, 0.2f, 0.2f, 0.2f };
 
+static int worth_taking(const struct pass_costs *c, int n_columns, double expected,
+                        const float *chance, int n) {
+    return pass_costs_choose(c, n_columns, expected, chance, n, NULL, 0).n;
+}
+
 static void drafts_are_taken_where_they_pay(void **state) {
     (void)state;
     struct pass_costs c = { .column_share = 0.35 };
-    assert_int_equal(pass_costs_drafts(&c, 1, 1, sure, 7), 0); /* nothing is known yet */
+    assert_int_equal(worth_taking(&c, 1, 1, sure, 7), 0); /* nothing is known yet */
     pass_costs_saw(&c, 1, 1, 1, 1);
-    assert_int_equal(pass_costs_drafts(&c, 1, 1, sure, 7), 7);
-    assert_int_equal(pass_costs_drafts(&c, 1, 1, sure, 3), 3);
-    assert_int_equal(pass_costs_drafts(&c, 1, 1, doubtful, 7), 0);
-    assert_int_equal(pass_costs_drafts(&c, 1, 1, sure, 0), 0);
+    assert_int_equal(worth_taking(&c, 1, 1, sure, 7), 7);
+    assert_int_equal(worth_taking(&c, 1, 1, sure, 3), 3);
+    assert_int_equal(worth_taking(&c, 1, 1, doubtful, 7), 0);
+    assert_int_equal(worth_taking(&c, 1, 1, sure, 0), 0);
     /* six columns or more cost as much as they bring, four cost little */
     for (int i = 2; i <= 8; i++)
         pass_costs_saw(&c, i, 1, i, i <= 4 ? 1.2 : i + 0.5);
-    assert_int_equal(pass_costs_drafts(&c, 1, 1, sure, 7), 3);
+    assert_int_equal(worth_taking(&c, 1, 1, sure, 7), 3);
     /* beside others: what they make counts, too */
-    assert_int_equal(pass_costs_drafts(&c, 2, 2, sure, 6), 2);
-    assert_int_equal(pass_costs_drafts(&c, 4, 4, sure, 4), 0);
+    assert_int_equal(worth_taking(&c, 2, 2, sure, 6), 2);
+    assert_int_equal(worth_taking(&c, 4, 4, sure, 4), 0);
 }
 
 static void drafts_that_lose_are_given_up(void **state) {
@@ -205,7 +210,7 @@ static void drafts_that_lose_are_given_up(void **state) {
     double lost = 0, spent = 0;
     int n_tried = 0;
     for (int i = 0; i < 5000; i++) {
-        const int n = pass_costs_drafts(&c, 1, 1, sure, 7); /* which promise all, and never are */
+        const int n = worth_taking(&c, 1, 1, sure, 7); /* which promise all, and never are */
         const double ms = 1 + 0.3 * n;
         pass_costs_saw(&c, 1 + n, 1, 1, ms);
         lost += ms - 1;
@@ -225,7 +230,7 @@ static void drafts_pay_for_the_change(void **state) {
     for (int i = 0; i < 5000; i++) {
         pass_costs_saw_some(&c, 1, 8, 8, 8);
         spent += 8;
-        if (pass_costs_drafts(&c, 1, 1, sure, 7) == 0) continue;
+        if (worth_taking(&c, 1, 1, sure, 7) == 0) continue;
         pass_costs_saw_some(&c, 8, 1, 2, 1.9);
         pass_costs_saw_some(&c, 1, 0, 1, 1.5);
         lost += 1.9 + 1.5 - 3, spent += 1.9 + 1.5;
@@ -246,7 +251,7 @@ static void what_was_saved_is_not_lost_again(void **state) {
             pass_costs_saw(&c, 8, 1, 8, 2);
         if (begins) pass_costs_begin(&c);
         for (int i = 0; i < 400; i++) {
-            const int n = pass_costs_drafts(&c, 1, 1, sure, 7);
+            const int n = worth_taking(&c, 1, 1, sure, 7);
             pass_costs_saw(&c, n ? 8 : 1, 1, 1, n ? 2 : 1);
             lost += n ? 1 : 0;
         }
@@ -261,10 +266,10 @@ static void what_a_pass_cost_is_learned_again(void **state) {
     pass_costs_saw(&c, 1, 1, 1, 1);
     pass_costs_saw(&c, 2, 1, 2, 100); /* something disturbed it */
     c.lead_ms = 0;
-    assert_true(pass_costs_drafts(&c, 1, 1, sure, 1) == 0);
+    assert_true(worth_taking(&c, 1, 1, sure, 1) == 0);
     for (int i = 0; i < 600; i++)
         pass_costs_saw(&c, 1, 1, 1, 1);
-    assert_int_equal(pass_costs_drafts(&c, 1, 1, sure, 1), 1);
+    assert_int_equal(worth_taking(&c, 1, 1, sure, 1), 1);
     for (int i = 0; i < 100; i++)
         pass_costs_saw(&c, 2, 1, 2, 3); /* a longer context, say */
     assert_true(fabs(c.ms[2] - 3) < 0.1);
