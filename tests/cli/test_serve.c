@@ -401,7 +401,8 @@ static void a_service_manager_hears_when_it_is_ready(void **state) {
 }
 
 /* glibc's heaps beside the first begin at multiples of 64 MiB. Without a limit there are eight for
- * each core. */
+ * each core. Now and then other memory, of which there are a hundred pieces, begins at one by
+ * chance. */
 static int count_heaps(pid_t pid) {
     char path[100], line[400];
     int n = 0;
@@ -427,7 +428,7 @@ static void threads_share_heaps(void **state) {
     for (int i = 0; i < STREAMS; i++)
         fds[i] = long_stream(&p, 1, 100);
     const int n = count_heaps(p.pid);
-    if (n > 1) fail_msg("%d heaps beside the first", n);
+    if (n > 3) fail_msg("%d heaps beside the first; one is allowed, and two by chance", n);
     for (int i = 0; i < STREAMS; i++)
         assert_true(stream_ends_well(fds[i]));
     stop(&p);
