@@ -1,7 +1,7 @@
 /* Passes of several columns on the fake GPU: each column makes the ids, keys and values that its
  * session makes alone, bit for bit, whatever stands in the other columns and under every schedule.
  */
-#include "cuda/run/cuda_delta.h"
+#include "cuda/run/cuda_recurrent.h"
 #include "runtime/model_handle.h"
 #include "support/columns_rig.h"
 #include "support/mutations.h"
@@ -175,7 +175,7 @@ static void read_prompt(const struct reel_model *m, struct alone *a, const struc
     if (eval.n == 0) return;
     require(m->ops->eval(*state, &eval, &err), &err);
     /* each schedule begins here */
-    require(cuda_recurrent_checkpoint(*state, eval.n, 0, &err), &err);
+    cuda_recurrent_checkpoint(*state, eval.n, 0);
 }
 
 static void save(const struct reel_model *m, struct backend_state *state, int n, void **bytes,

@@ -1,7 +1,7 @@
 /* Passes with drafts (kernels/args.h): a session makes the ids, keys and values that it makes one
  * token after the other, bit for bit, whatever its drafts are, whatever stands in the other columns
  * and under every schedule; and it takes the passes and drafts that it should. */
-#include "cuda/run/cuda_delta.h"
+#include "cuda/run/cuda_recurrent.h"
 #include "runtime/model_handle.h"
 #include "support/columns_rig.h"
 #include "support/mutations.h"
@@ -188,7 +188,7 @@ static void read_prompt(const struct reel_model *m, const struct alone *a, const
     const struct backend_eval eval = { .n = t->position, .ids = a->prompt };
     if (t->position > 0) require(m->ops->eval(*state, &eval, &err), &err);
     /* each schedule begins here */
-    if (t->position > 0) require(cuda_recurrent_checkpoint(*state, t->position, 0, &err), &err);
+    if (t->position > 0) cuda_recurrent_checkpoint(*state, t->position, 0);
 }
 
 static void save(const struct reel_model *m, struct backend_state *state, int n, void **bytes,
