@@ -317,7 +317,7 @@ static void one_column_without_memory_costs_the_others_nothing(void **state) {
     for (int i = 0; i < 3; i++) {
         n_refused += columns[i].over && columns[i].status == REEL_E_MEMORY;
         assert_int_equal(l[i].n, 0);
-        assert_int_equal(cuda_resume(s[i]->state, N_PROMPT - 1), N_PROMPT - 1);
+        assert_int_equal(states_of(s[i])->checkpoints.n_positions, N_PROMPT - 1);
     }
     assert_int_equal(n_refused, 1);
     let_go(f, &hog);

@@ -92,8 +92,7 @@ static enum reel_status own_live(struct backend_state *s, bool goes_on, struct r
     }
     if (status == REEL_OK && goes_on && r->live.number >= 0)
         status = cuda_queue_copy(&b->gpu, own.at, r->live.at, (size_t)state_bytes(b), err);
-    if (status == REEL_OK)
-        hold(s, &r->live, &own);
+    if (status == REEL_OK) hold(s, &r->live, &own);
     give_back(s, &own);
     return status;
 }
@@ -119,8 +118,8 @@ enum reel_status cuda_recurrent_rewind(struct backend_state *s, int position,
     give_back_unused(s);
     if (from == CHECKPOINT_ZERO) status = own_live(s, false, err);
     if (from == CHECKPOINT_ZERO && status == REEL_OK)
-        status = cuda_fill(&s->backend->gpu, r->live.at, 0, (size_t)state_bytes(s->backend), NULL,
-                           err);
+        status =
+            cuda_fill(&s->backend->gpu, r->live.at, 0, (size_t)state_bytes(s->backend), NULL, err);
     if (status != REEL_OK) r->checkpoints.n_positions = -1;
     return status;
 }
@@ -211,7 +210,8 @@ enum reel_status cuda_recurrent_restore(struct backend_state *s, int n, const vo
     if (one == 0) return REEL_OK;
     enum reel_status status = own_live(s, false, err);
     if (status == REEL_OK) status = cuda_upload(gpu, r->live.at, bytes, one, NULL, err);
-    if (status == REEL_OK && before) status = cuda_pool_take(&s->backend->states, &r->kept[BEFORE], err);
+    if (status == REEL_OK && before)
+        status = cuda_pool_take(&s->backend->states, &r->kept[BEFORE], err);
     if (status == REEL_OK && before)
         status = cuda_upload(gpu, r->kept[BEFORE].at, (const unsigned char *)bytes + one, one, NULL,
                              err);
