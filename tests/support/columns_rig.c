@@ -38,6 +38,16 @@ static enum reel_status compile(struct columns_rig *r, const char *program, cons
     return status;
 }
 
+bool columns_rig_crowd(struct backend *b, int columns, bool follows) {
+    enum { STEP = 256 };
+    struct plan plan;
+    int *bytes = &b->plan.gpu.shared_bytes;
+    for (; *bytes > 0; *bytes -= STEP)
+        if (plan_columns(&plan, &b->plan, columns, follows, NULL) == REEL_OK && plan.overlaid)
+            return true;
+    return false;
+}
+
 /* One column is decode.cu, which the backend has loaded, without stamps. */
 static enum reel_status find_kernel(struct columns_rig *r, int columns, bool follows,
                                     const char *cache_dir, struct reel_error *err) {
