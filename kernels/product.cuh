@@ -242,6 +242,47 @@ DEV void parts_store(const struct worker *w, float (*d)[4], float *part, int war
 }
 
 #if P_COLUMNS == 1
+/* Multiplies this warp's tiles from `from` on up to `to` as they come out of the ring; tile 0 is the first of x or,
+ * where x is NULL, of the slice of the normed vector. */
+DEV void product_stream(struct worker *w, float (*d)[4], const u32 *x, const u32 *slice, int from, int to,
+                        int warp_rows, const int format) {
+    UNROLL
+    for (int i = from; i < to; i += P_SLOT_TILES) {
+        struct held more[P_SLOT_TILES];
+        const int left = to - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
+        tiles_take(w, more, n, format);
+        if (x)
+            product(d, more, x, w->lane, i, n, warp_rows, format);
+        else
+            product_split(d, more, slice, w->lane, i, n, warp_rows, format);
+    }
+}
+
+/* Multiplies the tiles of a phase that were not preloaded. Where slices are long the rounds are a loop; a round with x
+ * takes one of the words that a lane holds of it. */
+DEV void product_rest(struct worker *w, float (*d)[4], const u32 *x, const u32 *slice, int preload, int tiles,
+                      int warp_rows, const int format) {
+    const int round = x ? 4 * warp_rows : STREAM_ROUND(warp_rows);
+    const int begin = (preload + round - 1) / round * round, end = tiles / round * round;
+    if (preload >= tiles) return;
+    stream_freely(w, 1);
+    if (SLICE <= 4 || TILE_NARROW(format) || begin + round >= end) {
+        product_stream(w, d, x, slice, preload, tiles, warp_rows, format);
+    } else {
+        product_stream(w, d, x, slice, preload, begin, warp_rows, format);
+        NO_UNROLL
+        for (int i = begin; i < end; i += round) {
+            u32 word = 0;
+            UNROLL
+            for (int j = begin / round; x && j < end / round; j++)
+                if (i == j * round) word = x[j];
+            product_stream(w, d, x ? &word : x, slice + i / warp_rows * 8, 0, round, warp_rows, format);
+        }
+        product_stream(w, d, x ? x + end / round : x, slice + end / warp_rows * 8, 0, tiles - end, warp_rows, format);
+    }
+    stream_freely(w, 0);
+}
+
 /* Takes one warp through a phase, from its input to its partial sums: first the `preload` tiles in t, then the rest
  * from the ring as it comes. The input is x, as in `product`. Where x is NULL the input is the normed vector in shared
  * memory, made of h; then the warp also stores its share of h's sum of squares in ssq, after the products. */
@@ -257,18 +298,7 @@ DEV void phase_product(struct worker *w, const struct held *t, int preload, cons
         product(d, t, x, w->lane, 0, preload, warp_rows, format);
     else
         product_split(d, t, slice, w->lane, 0, preload, warp_rows, format);
-    if (preload < tiles) stream_freely(w, 1);
-    UNROLL
-    for (int i = preload; i < tiles; i += P_SLOT_TILES) {
-        struct held more[P_SLOT_TILES];
-        const int left = tiles - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
-        tiles_take(w, more, n, format);
-        if (x)
-            product(d, more, x, w->lane, i, n, warp_rows, format);
-        else
-            product_split(d, more, slice, w->lane, i, n, warp_rows, format);
-    }
-    if (preload < tiles) stream_freely(w, 0);
+    product_rest(w, d, x, slice, preload, tiles, warp_rows, format);
     if (!x) {
         ssq_store(w, h, ssq);
         UNROLL

@@ -105,7 +105,15 @@ static const struct setting settings[] = {
         { .n_prompt = 24, .n_new = 6, .stops = true },
         { .n_prompt = 1, .n_new = 4, .temperature = 1.0f, .repetition = 1.3f },
         { .n_prompt = 9, .n_new = 3 } } },
-    /* long slices of h, with phases that are loops */
+    /* long slices of h, with phases that are loops and have tiles behind these; and narrow ones */
+    { "q3-i",
+      "n_groups=1,group_sms=4,warps=4,split_from=24",
+      4,
+      90,
+      2,
+      1,
+      10,
+      { { .n_prompt = 2, .n_new = 3 }, { .n_prompt = 3, .n_new = 2 } } },
     { "q3-h",
       "n_groups=1,group_sms=4,warps=4,split_from=24,narrow=1",
       4,
