@@ -110,9 +110,11 @@ class ReelLM(TemplateLM):
             for context, continuation in pairs:
                 ids = np.asarray(context + continuation, np.int32)
                 session.truncate(0)
-                logits = session.eval(ids[:-1], "all_logits")
+                # The last id, too, whose row nobody reads: how rows are rounded depends on how many there are, and the server
+                # goes on behind it.
+                logits = session.eval(ids, "all_logits")
                 assert logits is not None
-                rows, wanted = logits[len(context) - 1:].astype(np.float64), ids[len(context):]
+                rows, wanted = logits[len(context) - 1:-1].astype(np.float64), ids[len(context):]
                 most = rows.max(axis=1)
                 sums = np.log(np.exp(rows - most[:, None]).sum(axis=1)) + most
                 chosen = rows[np.arange(len(wanted)), wanted]
