@@ -49,8 +49,9 @@ cp -a "$bare" "$root"
 [ -n "${KEEP:-}" ] || trap 'rm -rf "$root"' EXIT
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 mkdir -p "$root/proof/debs" "$root/proof/source"
+# The zone is the root's: a file that is mounted over its own cannot be replaced by tzdata.
 inside() { # by the host's network
-    systemd-nspawn -q --register=no --keep-unit -D "$root" --pipe \
+    systemd-nspawn -q --register=no --keep-unit --timezone=off -D "$root" --pipe \
         --setenv=DEBIAN_FRONTEND=noninteractive --setenv=LC_ALL=C.UTF-8 "$@" </dev/null >>"$log" 2>&1
 }
 inside apt-get update || die "apt-get update failed"
@@ -62,7 +63,7 @@ if [ -n "${BUILD:-}" ]; then
     inside apt-get install -y --no-install-recommends dpkg-dev debhelper fakeroot
     inside sh -c "cd /proof/source && dpkg-source -x reel_$version-*.dsc tree && cd tree && apt-get build-dep -y --no-install-recommends ./"
     # builds without any network
-    systemd-nspawn -q --register=no --keep-unit -D "$root" --pipe --private-network --setenv=LC_ALL=C.UTF-8 \
+    systemd-nspawn -q --register=no --keep-unit --timezone=off -D "$root" --pipe --private-network --setenv=LC_ALL=C.UTF-8 \
         --setenv=DEB_BUILD_OPTIONS="${DEB_BUILD_OPTIONS:-noautodbgsym parallel=$(nproc)}" \
         sh -c 'cd /proof/source/tree && dpkg-buildpackage -us -uc -b && cp ../*.deb /proof/debs' </dev/null >>"$log" 2>&1 ||
         die "the packages do not build on $suite"
@@ -167,7 +168,7 @@ mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
 ln -s ../proof.service "$root/etc/systemd/system/multi-user.target.wants/proof.service"
 boot() { # boot SECONDS: /proof/run in the booted root, with no network
     rm -f "$root/proof/code" "$root/proof/log" "$root/proof/journal"
-    timeout "$1" systemd-nspawn -q --register=no --keep-unit -D "$root" --private-network --boot --console=pipe \
+    timeout "$1" systemd-nspawn -q --register=no --keep-unit --timezone=off -D "$root" --private-network --boot --console=pipe \
         </dev/null >>"$log" 2>&1 || true
     for file in log journal; do [ ! -e "$root/proof/$file" ] || cat "$root/proof/$file" >>"$log"; done
     [ "$(cat "$root/proof/code" 2>/dev/null || echo 'did not boot')" = 0 ]
