@@ -306,6 +306,8 @@ static enum reel_status run_parallel(const struct reel_model *model, const struc
         status = parallel_plot(&plot, rows, tests.n, &style, err);
     if (plot.bytes) fputs(plot.bytes, stdout);
     buffer_release(&plot);
+    report->rows = NULL; /* they end here */
+    report->n_rows = 0;
     return status;
 }
 
@@ -328,6 +330,8 @@ static enum reel_status run_alone(const struct reel_model *model, const struct c
         status = bench_plot(&plot, rows, tests.n, &style, err);
     if (plot.bytes) fputs(plot.bytes, stdout);
     buffer_release(&plot);
+    report->rows = NULL; /* they end here */
+    report->n_rows = 0;
     return status;
 }
 

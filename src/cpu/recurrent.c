@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 
+#include <pthread.h>
 #include <string.h>
 
 static void measure(struct recurrent *r, const struct model_config *c) {
@@ -26,20 +27,89 @@ size_t recurrent_bytes(const struct model_config *config) {
     return r.floats * sizeof(float) * (1 + MEMORY_PLAN_CHECKPOINTS);
 }
 
+/* `front` bytes, and behind them room for a state. Not mem_aligned: it writes every byte, and what
+ * is kept should cost nothing until used. */
+static enum reel_status open_values(void *memory, float **values, const struct recurrent *r,
+                                    size_t front, struct reel_error *err) {
+    enum { LINE = 64 };
+    char *block = NULL;
+    enum reel_status status = mem_zeroed(&block, front + r->floats * sizeof **values + LINE, 1,
+                                         "the recurrent state", err);
+    if (status != REEL_OK) return status;
+    memcpy(memory, &block, sizeof block);
+    *values = (float *)(((uintptr_t)block + front + LINE - 1) & ~(uintptr_t)(LINE - 1));
+    return REEL_OK;
+}
+
+/* ---- kept states ----------------------------------------------------------------------------- */
+
+static pthread_mutex_t holding = PTHREAD_MUTEX_INITIALIZER; /* all holders and spares */
+
+static enum reel_status open_kept(struct kept_state **out, const struct recurrent *r,
+                                  struct reel_error *err) {
+    float *values = NULL;
+    enum reel_status status = open_values(out, &values, r, sizeof **out, err);
+    if (status == REEL_OK) **out = (struct kept_state){ .values = values, .holders = 1 };
+    return status;
+}
+
+/* One holder less: what it may write or free instead. The mutex is held. */
+static struct kept_state *let_go(struct kept_state *kept) {
+    struct kept_state *mine = kept;
+    if (kept->holders > 1) {
+        mine = kept->spare;
+        kept->spare = mine->spare;
+        mine->spare = NULL;
+        kept->holders--;
+    }
+    return mine;
+}
+
+/* The values of a slot, to be written: a state that others hold too stays as it is. */
+static float *own(struct recurrent *r, int slot) {
+    pthread_mutex_lock(&holding);
+    struct kept_state *mine = r->kept[slot] = let_go(r->kept[slot]);
+    pthread_mutex_unlock(&holding);
+    return mine->values;
+}
+
+/* dst holds what src has kept of its first n positions. */
+static void share(struct recurrent *dst, const struct recurrent *src, int n) {
+    pthread_mutex_lock(&holding);
+    for (int i = 0; i < MEMORY_PLAN_CHECKPOINTS; i++) {
+        const int position = src->positions.position[i];
+        if (position == 0 || position > n) continue;
+        struct kept_state *mine = let_go(dst->kept[i]), *kept = src->kept[i];
+        mine->spare = kept->spare;
+        kept->spare = mine;
+        kept->holders++;
+        dst->kept[i] = kept;
+        dst->positions.position[i] = position;
+    }
+    pthread_mutex_unlock(&holding);
+}
+
+static void release_kept(struct recurrent *r) {
+    for (int i = 0; i < MEMORY_PLAN_CHECKPOINTS; i++) {
+        pthread_mutex_lock(&holding);
+        struct kept_state *mine = r->kept[i] ? let_go(r->kept[i]) : NULL;
+        pthread_mutex_unlock(&holding);
+        mem_free(mine);
+    }
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
 enum reel_status recurrent_open(struct recurrent *r, const struct model_config *config,
                                 struct reel_error *err) {
     measure(r, config);
     if (r->n_layers == 0) return REEL_OK;
-    /* Not mem_aligned: it writes every byte, and checkpoints should cost nothing until used. */
-    enum reel_status status =
-        mem_zeroed(&r->memory, recurrent_bytes(config) + 64, 1, "the recurrent state", err);
-    if (status != REEL_OK) return status;
-    float *values = (float *)(((uintptr_t)r->memory + 63) & ~(uintptr_t)63);
-    r->live = values;
     r->keep = CHECKPOINT_NONE;
-    for (int i = 0; i < MEMORY_PLAN_CHECKPOINTS; i++)
-        r->checkpoints[i] = values + (size_t)(i + 1) * r->floats;
-    return REEL_OK;
+    enum reel_status status = open_values(&r->memory, &r->live, r, 0, err);
+    for (int i = 0; i < MEMORY_PLAN_CHECKPOINTS && status == REEL_OK; i++)
+        status = open_kept(&r->kept[i], r, err);
+    if (status != REEL_OK) recurrent_release(r);
+    return status;
 }
 
 static size_t drafts_bytes(const struct recurrent *r) {
@@ -59,6 +129,7 @@ enum reel_status recurrent_open_drafts(struct recurrent *r, struct reel_error *e
 
 void recurrent_release(struct recurrent *r) {
     if (!r) return;
+    release_kept(r);
     mem_free(r->memory);
     mem_free(r->drafts);
     *r = (struct recurrent){ 0 };
@@ -94,7 +165,7 @@ void recurrent_owe(struct recurrent *r, int n) {
 
 static void keep_live(struct recurrent *r, int position, int spared) {
     const int slot = checkpoints_keep(&r->positions, position, spared);
-    if (slot >= 0) memcpy(r->checkpoints[slot], r->live, r->floats * sizeof *r->live);
+    if (slot >= 0) memcpy(own(r, slot), r->live, r->floats * sizeof *r->live);
 }
 
 void recurrent_keep_live(struct recurrent *r, int position) { keep_live(r, position, 0); }
@@ -108,12 +179,13 @@ void recurrent_begin(struct recurrent *r, int position, int n) {
     const int from = checkpoints_go(&r->positions, position);
     if (from != CHECKPOINT_NONE) r->n_owed = 0;
     if (from == CHECKPOINT_ZERO) memset(r->live, 0, r->floats * sizeof *r->live);
-    if (from >= 0) memcpy(r->live, r->checkpoints[from], r->floats * sizeof *r->live);
+    if (from >= 0) memcpy(r->live, r->kept[from]->values, r->floats * sizeof *r->live);
     r->keep = CHECKPOINT_NONE;
     if (n == 1) return;
     keep_live(r, position, position);
     r->keep_at = position + n - 1;
     r->keep = checkpoints_take(&r->positions, r->keep_at, position);
+    own(r, r->keep);
 }
 
 void recurrent_run_begin(struct recurrent *r) {
@@ -123,7 +195,7 @@ void recurrent_run_begin(struct recurrent *r) {
 float *recurrent_keep(const struct recurrent *r, int layer, int first, int n, int *after) {
     if (r->n_layers == 0 || r->keep < 0) return NULL;
     *after = r->keep_at - first;
-    return *after > 0 && *after <= n ? recurrent_layer(r, r->checkpoints[r->keep], layer) : NULL;
+    return *after > 0 && *after <= n ? recurrent_layer(r, r->kept[r->keep]->values, layer) : NULL;
 }
 
 void recurrent_run_end(struct recurrent *r, int position, int n) {
@@ -143,7 +215,7 @@ void recurrent_run_end(struct recurrent *r, int position, int n) {
 
 static const float *state_at(const struct recurrent *r, int n) {
     if (is_at_hand(r, n)) return r->live;
-    return r->checkpoints[checkpoints_find(&r->positions, n)];
+    return r->kept[checkpoints_find(&r->positions, n)]->values;
 }
 
 static void set_live(struct recurrent *r, int n, const void *from) {
@@ -168,5 +240,7 @@ void recurrent_save(const struct recurrent *r, int n, void *bytes) {
 void recurrent_load(struct recurrent *r, int n, const void *bytes) { set_live(r, n, bytes); }
 
 void recurrent_copy(struct recurrent *dst, const struct recurrent *src, int n) {
-    if (src->n_layers) set_live(dst, n, n > 0 ? state_at(src, n) : NULL);
+    if (src->n_layers == 0) return;
+    set_live(dst, n, n > 0 ? state_at(src, n) : NULL);
+    share(dst, src, n);
 }

@@ -1,7 +1,7 @@
 /* What the DeltaNet layers of one session remember: for each layer and value head a matrix, and the
  * last inputs of its convolution; and the earlier states that are kept beside it
- * (plan/checkpoints.h). A session without such layers has an empty struct, and nothing here does
- * anything. */
+ * (plan/checkpoints.h), which a session shares with its copies. A session without such layers has
+ * an empty struct, and nothing here does anything. */
 #ifndef REEL_CPU_RECURRENT_H
 #define REEL_CPU_RECURRENT_H
 
@@ -10,6 +10,14 @@
 
 #define RECURRENT_PAD 16 /* value_stride is a multiple of this */
 
+/* Memory for a state that is kept. Copies of a session hold it together, until one of them writes
+ * its slot: who came later brought memory of its own along, so that none is allocated then. */
+struct kept_state {
+    float *values;            /* as `live` */
+    int holders;              /* sessions */
+    struct kept_state *spare; /* what the holders brought along, but for one: a list */
+};
+
 struct recurrent {
     int n_layers, n_heads, key_dim, value_dim;
     int value_stride;     /* of a matrix's rows; beyond value_dim they are 0 */
@@ -17,7 +25,7 @@ struct recurrent {
     size_t layer_floats, floats;
     struct checkpoints positions;
     float *live; /* f32 [layers, matrices and window], see recurrent_matrix, _window */
-    float *checkpoints[MEMORY_PLAN_CHECKPOINTS];
+    struct kept_state *kept[MEMORY_PLAN_CHECKPOINTS]; /* of the slots of `positions` */
     int keep, keep_at; /* slot filled by the run that passes keep_at, or CHECKPOINT_NONE */
     void *memory;
     /* Drafts of the last pass that were right: the last n_owed positions that the state is said to
@@ -95,6 +103,7 @@ float *recurrent_keep(const struct recurrent *r, int layer, int first, int n, in
 size_t recurrent_save_bytes(const struct recurrent *r, int n);
 void recurrent_save(const struct recurrent *r, int n, void *bytes);
 void recurrent_load(struct recurrent *r, int n, const void *bytes);
+/* The copy shares the states that src has kept of its first n positions. */
 void recurrent_copy(struct recurrent *dst, const struct recurrent *src, int n);
 
 #endif

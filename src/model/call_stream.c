@@ -119,7 +119,7 @@ static bool comes_to_arguments(const struct chat_call_words *w, struct span s, s
 
 /* The second brace of an object has come, at c->scan. */
 static void consider_arguments(struct call_stream *c, struct span text) {
-    struct json_span value;
+    struct json_span value = { 0 };
     struct span name = { 0 };
     c->trusts = false; /* this is the one chance */
     if (!comes_to_arguments(&c->reader.syntax->words, part(text, c->after_name + 1, c->scan),

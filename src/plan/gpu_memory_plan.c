@@ -183,7 +183,7 @@ static int most_context(const struct gpu_memory_plan *m, const struct plan *p,
                         const struct model_config *c) {
     const uint64_t fixed = gpu_memory_of(m, GPU_OF_MODEL, false) +
                            gpu_memory_of(m, GPU_OF_SESSION, false) +
-                           gpu_memory_of(m, GPU_OF_USE, false);
+                           gpu_memory_of(m, GPU_OF_USE, false) + m->bytes[GPU_STATES];
     if (p->gpu.memory_bytes <= fixed) return 0;
     const uint64_t pages = (p->gpu.memory_bytes - fixed) / p->kv_page_bytes;
     return pages < (uint64_t)gpu_kv_pages(p, c->max_context)

@@ -43,7 +43,7 @@ enum gpu_owner {
     PART(GPU_SAVED, GPU_OF_SAVING, true, "pages of K and V on the host")                           \
     PART(GPU_KV_TABLE, GPU_OF_SESSION, false, "a session's table of pages")                        \
     PART(GPU_KV_TABLE_HOST, GPU_OF_SESSION, true, "a session's table of pages on the host")        \
-    PART(GPU_STATES, GPU_OF_SESSION, false, "recurrent states")                                    \
+    PART(GPU_STATES, GPU_OF_POOL, false, "recurrent states")                                       \
     PART(GPU_LAST_ROW, GPU_OF_SESSION, false, "a prompt's last row")                               \
     PART(GPU_OUT, GPU_OF_SESSION, false, "logits of a session")                                    \
     PART(GPU_ABORT, GPU_OF_SESSION, false, "a session's abort word")                               \

@@ -534,6 +534,10 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
         plan->kv_slots /= 2;
         ring = ring_that_fits(plan, most_bytes);
     }
+    if (ring == 0 && columns <= 4 && !group_digit_words(&one->tape)) {
+        plan->overlaid = true;
+        ring = ring_that_fits(plan, most_bytes);
+    }
     if (column_registers(one, columns) > MOST_REGISTERS || !keys_fit(plan, columns))
         return err_set(err, REEL_E_UNSUPPORTED,
                        "passes of %d columns: %d values of hidden and %d ids are too many", columns,
@@ -558,6 +562,8 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
     const int few = int_max((FEW_IN_FLIGHT + one->slot_bytes / 2) / one->slot_bytes, 1);
     plan->cap_layers =
         columns > 4 && !one->delta.n_layers ? int_min(one->cap_layers, few) : one->cap_layers;
+    plan->cap_layers = int_min(plan->cap_layers, plan->ring_slots);
     plan->cap_head = int_min(one->cap_head, plan->ring_slots);
+    plan->cap_kv = int_min(one->cap_kv, plan->kv_slots);
     return REEL_OK;
 }

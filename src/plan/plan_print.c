@@ -236,11 +236,10 @@ static void print_memory(struct page *out, const struct plan *p, const struct mo
     PRINT(out, "\n  GPU memory, MB\n");
     print_model_memory(out, p, &m);
     PRINT(out, "  %-16s %10.1f  besides K and V\n", "a session",
-          mb(gpu_memory_of(&m, GPU_OF_SESSION, false) + gpu_memory_of(&m, GPU_OF_USE, false) -
-             states));
+          mb(gpu_memory_of(&m, GPU_OF_SESSION, false) + gpu_memory_of(&m, GPU_OF_USE, false)));
     if (states)
-        PRINT(out, "  %-16s %10.1f  one, and %d that are kept\n", "its states", mb(states),
-              MEMORY_PLAN_CHECKPOINTS);
+        PRINT(out, "  %-16s %10.1f  at most: the live one, and %d that are kept\n", "its states",
+              mb(states), MEMORY_PLAN_CHECKPOINTS);
     PRINT(out, "  %-16s %10.1f  for %d positions, %llu bytes each\n", "K and V", mb(kv), m.context,
           (unsigned long long)p->kv_position_bytes);
     PRINT(out, "  %-16s %10.1f", "total", mb(gpu_memory_most(&m)));

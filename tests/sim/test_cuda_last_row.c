@@ -1,8 +1,8 @@
 /* What a prompt's last token became belongs to its session, on the fake GPU: copies and restored
  * snapshots go on with the bits of their origin, whatever other sessions read meanwhile, and no
  * other text ever meets it. */
-#include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_last_row.h"
+#include "cuda/run/cuda_recurrent.h"
 #include "runtime/session.h"
 #include "runtime/snapshot.h"
 #include "support/sanitized.h"

@@ -174,9 +174,9 @@ static void what_is_printed_is_taken(void **state) {
     const bool hybrid = loaded(f)->plan.delta.n_layers > 0;
     assert_int_equal(device.packing > 0, !hybrid);
     assert_int_equal(pinned.packing > 0, !hybrid);
-    assert_int_equal(loaded(f)->pool.n_pages, 0);
+    assert_int_equal(loaded(f)->pool.n_pieces, 0);
     if (!hybrid) embed_a_text(f, s);
-    const uint64_t pool = (uint64_t)loaded(f)->pool.n_pages * loaded(f)->plan.kv_page_bytes;
+    const uint64_t pool = (uint64_t)loaded(f)->pool.n_pieces * loaded(f)->plan.kv_page_bytes;
     assert_int_equal(pool > 0, !hybrid);
     assert_int_equal(loaded(f)->pool.n_used, 0); /* nothing of a text is kept */
     assert_int_equal(f->cuda->live.bytes, device.model + device.session + device.packing + pool);

@@ -131,7 +131,7 @@ static void a_session_takes_pages_as_it_grows(void **state) {
     load(f, "");
     struct reel_session *s = open_session(f);
     assert_true(reel_session_max_context(s) > 100 * PAGE);
-    assert_int_equal(pool_of(f)->n_pages, 0);
+    assert_int_equal(pool_of(f)->n_pieces, 0);
     sync_to(f, s, 10);
     assert_int_equal(pool_of(f)->n_used, 1);
     sync_to(f, s, N_PROMPT);
@@ -143,7 +143,7 @@ static void a_session_takes_pages_as_it_grows(void **state) {
     good(reel_session_truncate(s, 0, &f->err), f);
     assert_int_equal(pool_of(f)->n_used, 0);
     reel_session_close(s);
-    assert_int_equal(pool_of(f)->n_pages, 0);
+    assert_int_equal(pool_of(f)->n_pieces, 0);
 }
 
 static void pages_may_lie_anywhere(void **state) {
@@ -311,7 +311,7 @@ static void a_pool_takes_what_it_may(void **state) {
     const size_t bytes = cuda->gpu.memory_bytes;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         load(f, cases[i].options);
-        assert_int_equal(pool_of(f)->n_pages, 0);
+        assert_int_equal(pool_of(f)->n_pieces, 0);
         struct reel_session *s = open_session(f);
         const bool large_pages = strstr(cases[i].options, "kv_page") != NULL;
         const size_t live = cuda->live.bytes;
@@ -323,13 +323,13 @@ static void a_pool_takes_what_it_may(void **state) {
         const int n = pool_of(f)->n_used;
         print_message("%s, %d pages free: %d\n", cases[i].options, cases[i].n_free, n);
         assert_int_equal(n, cases[i].n);
-        assert_int_equal(pool_of(f)->n_pages, n);
+        assert_int_equal(pool_of(f)->n_pieces, n);
         assert_int_equal(status, n > 0 ? REEL_OK : REEL_E_MEMORY);
         assert_int_equal(reached, n * PAGE * (large_pages ? 32 : 1));
         cuda->gpu.memory_bytes = bytes;
         cuda->live.bytes = live + (cuda->live.bytes - pretended);
         reel_session_close(s);
-        assert_int_equal(pool_of(f)->n_pages, 0);
+        assert_int_equal(pool_of(f)->n_pieces, 0);
     }
 }
 
@@ -347,16 +347,16 @@ static void a_pool_has_many_slabs(void **state) {
             good(cuda_pages_reach_all(many[i]->state, 0, PAGES * PAGE, &f->err), f);
         }
         assert_int_equal(pool_of(f)->n_used, N * PAGES + 1);
-        assert_in_range(pool_of(f)->n_pages, N * PAGES + 1, N * PAGES + SLAB_PAGES);
+        assert_in_range(pool_of(f)->n_pieces, N * PAGES + 1, N * PAGES + SLAB_PIECES);
         assert_int_equal(pool_of(f)->room, 2 * FIRST_ROOM); /* places are taken again */
         for (int i = 0; i < N; i++)
             reel_session_close(many[i]);
         assert_int_equal(pool_of(f)->n_used, 1);
-        assert_int_equal(pool_of(f)->n_pages, SLAB_PAGES);
+        assert_int_equal(pool_of(f)->n_pieces, SLAB_PIECES);
     }
     assert_generates(f, s);
     reel_session_close(s);
-    assert_int_equal(pool_of(f)->n_pages, 0);
+    assert_int_equal(pool_of(f)->n_pieces, 0);
 }
 
 /* ---- waiting for memory ---- */

@@ -379,7 +379,7 @@ static void other_models_are_left_to_others(void **state) {
 
 static uint64_t pool_bytes(const struct rig *r) {
     const struct backend *b = r->m.gpu->backend;
-    return (uint64_t)b->pool.n_pages * b->plan.kv_page_bytes;
+    return (uint64_t)b->pool.n_pieces * b->plan.kv_page_bytes;
 }
 
 /* What the memory plan says of packed texts is taken with the first of them, once, and pages of K

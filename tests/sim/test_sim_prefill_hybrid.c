@@ -3,7 +3,7 @@
  * prompt's length and however it is cut; the states it leaves, those of decoding; decoding that
  * goes on from there. */
 #include "cpu/reference_model.h"
-#include "cuda/run/cuda_delta.h"
+#include "cuda/run/cuda_state.h"
 #include "runtime/session.h"
 #include "support/sanitized.h"
 #include "support/shares.h"

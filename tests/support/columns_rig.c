@@ -4,8 +4,8 @@
 #include "base/memory.h"
 #include "cuda/compile/kernel_build.h"
 #include "cuda/measure/profile.h"
-#include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_launch.h"
+#include "cuda/run/cuda_recurrent.h"
 
 #include <string.h>
 
@@ -36,6 +36,16 @@ static enum reel_status compile(struct columns_rig *r, const char *program, cons
     buffer_release(&constants);
     nvrtc_close(&nvrtc);
     return status;
+}
+
+bool columns_rig_crowd(struct backend *b, int columns, bool follows) {
+    enum { STEP = 256 };
+    struct plan plan;
+    int *bytes = &b->plan.gpu.shared_bytes;
+    for (; *bytes > 0; *bytes -= STEP)
+        if (plan_columns(&plan, &b->plan, columns, follows, NULL) == REEL_OK && plan.overlaid)
+            return true;
+    return false;
 }
 
 /* One column is decode.cu, which the backend has loaded, without stamps. */
@@ -104,14 +114,13 @@ enum reel_status columns_rig_stamps(const struct columns_rig *r, int n, uint32_t
 
 /* ---- a launch ---- */
 
-/* A session's memory for its positions, and its recurrent state. */
+/* A session's memory for its positions, and the recurrent state of the first of them. */
 static enum reel_status ready_session(const struct columns_job *job, struct reel_error *err) {
     struct backend_state *s = job->state;
     enum reel_status status =
         cuda_pages_reach_all(s, job->position, job->position + job->n_tokens, err);
     if (status == REEL_OK) status = cuda_pages_queue_table(s, err);
     if (status == REEL_OK) status = cuda_recurrent_rewind(s, job->position, err);
-    if (status == REEL_OK) cuda_recurrent_invalidate(s);
     return status;
 }
 
@@ -144,7 +153,8 @@ static enum reel_status give_job(struct columns_rig *r, const struct columns_job
     a->logits = cuda_pointer(s->out);
     a->n_stop_ids = job->stop_id >= 0;
     a->stop_ids[0] = job->stop_id;
-    if (!job->sampling) return REEL_OK;
+    enum reel_status status = cuda_recurrent_begin(s, &a->delta, err);
+    if (status != REEL_OK || !job->sampling) return status;
     a->sampling = *job->sampling;
     if (!a->sampling.adjust) return REEL_OK;
     const cu_address seen = r->table + (cu_address)((size_t)column * vocab * sizeof(unsigned));
@@ -163,7 +173,7 @@ static void give_drafts(const struct columns_job *job, int first, struct columns
     }
 }
 
-static enum reel_status take_result(struct columns_job *job, struct reel_error *err) {
+static void take_result(struct columns_job *job) {
     const struct decode_mailbox *m = job->state->mapped.mailbox;
     job->n_made = (int)m->n_made, job->n_evaluated = (int)m->n_evaluated,
     job->n_drafted = (int)m->n_drafted, job->end = (enum decode_end)m->end;
@@ -173,9 +183,9 @@ static enum reel_status take_result(struct columns_job *job, struct reel_error *
     }
     for (int i = 0; i < MAILBOX_IDS; i++)
         job->n_told += m->ids[i] != 0;
-    if (!job->end) return REEL_OK;
+    if (!job->end) return;
     job->state->n_positions = job->position + job->n_evaluated;
-    return cuda_recurrent_advance(job->state, job->state->n_positions, err);
+    cuda_recurrent_advance(job->state, job->state->n_positions);
 }
 
 static enum reel_status launch(struct columns_rig *r, struct columns_args *args,
@@ -233,6 +243,6 @@ enum reel_status columns_rig_run(struct columns_rig *r, struct columns_job *jobs
     }
     if (status == REEL_OK) status = launch(r, &args, err);
     for (int i = 0; i < n && status == REEL_OK; i++)
-        if (jobs[i].state) status = take_result(&jobs[i], err);
+        if (jobs[i].state) take_result(&jobs[i]);
     return status;
 }

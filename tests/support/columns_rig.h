@@ -45,6 +45,10 @@ struct columns_job {
     enum decode_end end;
 };
 
+/* As if the GPU had just so little shared memory that parts of what `columns` columns need share
+ * their place. False: there is no such size. */
+bool columns_rig_crowd(struct backend *b, int columns, bool follows);
+
 /* columns: 1, 2, 4 or 8. follows: jobs may have drafts. cache_dir: NULL, or where compiled
  * kernels are kept. stamped: see above; a launch then has at most COLUMNS_STAMPED passes. A failure
  * leaves nothing to close. */

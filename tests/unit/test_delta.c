@@ -279,6 +279,38 @@ static void a_state_is_moved_whole(void **state) {
     recurrent_release(&c);
 }
 
+static int n_shared(const struct recurrent *r) {
+    int n = 0;
+    for (int i = 0; i < MEMORY_PLAN_CHECKPOINTS; i++)
+        n += r->kept[i]->holders > 1;
+    return n;
+}
+
+/* A copy can go back as far as its source could, and neither sees what becomes of the other. */
+static void copies_share_what_is_kept(void **state) {
+    (void)state;
+    struct recurrent a = open_states(), b = open_states();
+    evaluate(&a, 0, 10);
+    evaluate(&a, 10, 10);
+    evaluate(&b, 0, 7); /* and forgets this */
+    recurrent_copy(&b, &a, 20);
+    assert_int_equal(n_shared(&a), 3); /* 9, 10 and 19 */
+    for (int i = 0; i < MEMORY_PLAN_CHECKPOINTS; i++)
+        if (a.positions.position[i]) assert_ptr_equal(a.kept[i], b.kept[i]);
+    assert_int_equal(recurrent_resume(&b, 18), 10);
+    evaluate(&b, 10, 30); /* writes the slots of 19 and of another */
+    evaluate(&b, 40, 30);
+    evaluate(&b, 70, 30);
+    evaluate(&a, 19, 5); /* run() checks that it begins with 19 */
+    evaluate(&a, 10, 2);
+    recurrent_copy(&b, &a, 10); /* not what lies beyond */
+    assert_int_equal(recurrent_resume(&b, 100), 10);
+    recurrent_release(&a);
+    assert_int_equal(n_shared(&b), 0);
+    evaluate(&b, 9, 5);
+    recurrent_release(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_and_steps_equal_the_reference),
@@ -288,6 +320,7 @@ int main(void) {
         cmocka_unit_test(a_run_that_breaks_off_is_never_gone_on_from),
         cmocka_unit_test(old_states_thin_out),
         cmocka_unit_test(a_state_is_moved_whole),
+        cmocka_unit_test(copies_share_what_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

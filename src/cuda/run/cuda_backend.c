@@ -108,7 +108,9 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
     const struct gpu_memory_plan *m = &b->memory;
     cu_address mapped = 0;
     void *leave = NULL;
-    enum reel_status status = cuda_part_alloc(gpu, m, GPU_TAPES, &b->tape, err);
+    enum reel_status status = cuda_pages_open_pool(b, err);
+    if (status == REEL_OK) status = cuda_recurrent_open_pool(b, err);
+    if (status == REEL_OK) status = cuda_part_alloc(gpu, m, GPU_TAPES, &b->tape, err);
     if (status == REEL_OK)
         status = cuda_fill(gpu, b->tape, 0, (size_t)m->bytes[GPU_TAPES], NULL, err);
     if (status == REEL_OK) status = cuda_part_alloc(gpu, m, GPU_EMBEDDING, &b->embedding, err);
@@ -132,7 +134,8 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
 
 static void cuda_close(struct backend *b) {
     if (!b) return;
-    cuda_pool_close(b);
+    cuda_pool_close(&b->pool, cuda_untouchable(b));
+    cuda_pool_close(&b->states, cuda_untouchable(b));
     cuda_stage_close(b);
     cuda_drafts_close(b);
     cuda_step_close(b);
@@ -257,7 +260,6 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
     b->tuning.folders = (struct cuda_folders){ options->cuda_dir, options->nvrtc_dir };
     b->mutex_made = pthread_mutex_init(&b->mutex, NULL) == 0;
     if (!b->mutex_made) status = err_memory(err, "a mutex", sizeof b->mutex);
-    if (status == REEL_OK) status = cuda_pool_open(&b->pool, err);
     if (status == REEL_OK) status = cuda_stage_open(&b->stage, err);
     if (status == REEL_OK && options->rounding != REEL_ROUNDING_FAST)
         status = err_set(err, REEL_E_ARGUMENT, "faithful and exact rounding run on the CPU only");
@@ -272,7 +274,8 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
 }
 
 static void cuda_info(const struct backend *b, struct backend_info *info) {
-    const uint64_t session = gpu_memory_of(&b->memory, GPU_OF_SESSION, false);
+    const uint64_t session =
+        gpu_memory_of(&b->memory, GPU_OF_SESSION, false) + b->memory.bytes[GPU_STATES];
     *info =
         (struct backend_info){ .name = "cuda",
                                .path = b->gpu.facts.name,

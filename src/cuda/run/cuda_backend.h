@@ -19,10 +19,12 @@
  *   cuda_step      the same for several sessions at once
  *   cuda_drafts    the same with passes that look at drafts
  *   cuda_state     a session's memory: what launches need
+ *   cuda_pool      memory that sessions take in pieces and share
  *   cuda_pages     its K and V: pages of a pool
+ *   cuda_recurrent its recurrent states: pieces of a pool
  *   cuda_saved     of that, the bytes of a snapshot
  *   cuda_last_row  of that, what its prompt's last token became
- *   cuda_delta     what Gated DeltaNets need besides: gates and constants, recurrent states
+ *   cuda_delta     what Gated DeltaNets need besides: gates and constants
  *   tuning         settings given as text; tuned: settings that reel_model_tune remembered
  *
  * Everything of a device is ordered by one stream, the context's default one (NULL): launches of
@@ -74,7 +76,8 @@ struct backend {
     struct cuda_packed packed;
     struct cuda_encoder encoder;
     struct cuda_open_times times;
-    struct cuda_pool pool; /* of K and V */
+    struct cuda_pool pool;   /* of pages of K and V */
+    struct cuda_pool states; /* of recurrent states */
     struct cuda_stage stage;
     struct cuda_step_programs step;
     struct cuda_drafts drafts;

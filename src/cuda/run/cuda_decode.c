@@ -3,11 +3,11 @@
 #include "base/clock.h"
 #include "base/numbers.h"
 #include "cuda/run/cuda_backend.h"
-#include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_drafts.h"
 #include "cuda/run/cuda_eval.h"
 #include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_launch.h"
+#include "cuda/run/cuda_recurrent.h"
 
 #include <string.h>
 
@@ -223,8 +223,8 @@ enum reel_status cuda_decoding_launch(struct cuda_decoding *g, int most, struct 
     const bool from_last_row = cuda_last_row_is(s, g->position, g->id);
     if (from_last_row) args.start = cuda_pointer(s->last_row);
     if (!from_last_row) status = cuda_recurrent_rewind(s, g->position, err);
+    if (status == REEL_OK) status = cuda_recurrent_begin(s, &args.delta, err);
     if (status != REEL_OK) return status;
-    cuda_recurrent_invalidate(s);
     if (!from_last_row) cuda_last_row_invalidate(s, g->position);
     status = cuda_submit(&run, s, NULL, &args, err);
     if (status != REEL_OK) return status;
@@ -237,11 +237,8 @@ enum reel_status cuda_decoding_launch(struct cuda_decoding *g, int most, struct 
     s->n_positions = g->position; /* the last id delivered is not evaluated, or as good as not */
     /* a launch that ran ahead of what was taken has left the state of another text */
     if (!run.failed && args.position + (int)s->mapped.mailbox->n_evaluated == g->position &&
-        end == REEL_OK) {
-        enum reel_status kept =
-            cuda_recurrent_advance(s, g->position, status == REEL_OK ? err : NULL);
-        if (status == REEL_OK) status = kept;
-    }
+        end == REEL_OK)
+        cuda_recurrent_advance(s, g->position);
     if (status == REEL_OK && !g->stopped && g->n_made == before)
         return err_set(err, REEL_E_DEVICE, "%s: the decode kernel ended without a token",
                        s->backend->gpu.facts.name);

@@ -4,9 +4,9 @@
 #include "base/numbers.h"
 #include "cuda/run/cuda_backend.h"
 #include "cuda/run/cuda_decode.h"
-#include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_launch.h"
+#include "cuda/run/cuda_recurrent.h"
 #include "cuda/run/cuda_state.h"
 
 #include <signal.h>
@@ -197,10 +197,22 @@ static struct done what_was_done(const struct drafting *t) {
 
 /* The launch has taken the recurrent state on by what it made; with an id that was not taken it is
  * the state of another text. */
-static enum reel_status keep_state(const struct drafting *t, int from, struct reel_error *err) {
+static void keep_state(const struct drafting *t, int from) {
     const struct cuda_decoding *g = t->g;
-    if (from + what_was_done(t).n_evaluated != g->position) return REEL_OK;
-    return cuda_recurrent_advance(g->s, g->position, err);
+    if (from + what_was_done(t).n_evaluated == g->position)
+        cuda_recurrent_advance(g->s, g->position);
+}
+
+/* The columns go on from the session's state, which becomes nothing until the launch has ended. */
+static enum reel_status begin_state(const struct drafting *t, struct columns_args *args,
+                                    struct reel_error *err) {
+    struct backend_state *s = t->g->s;
+    struct delta_args *first = &args->column[0].delta;
+    enum reel_status status = cuda_recurrent_rewind(s, t->g->position, err);
+    if (status == REEL_OK) status = cuda_recurrent_begin(s, first, err);
+    for (int i = 1; i < t->program->plan->columns; i++)
+        args->column[i].delta = *first;
+    return status;
 }
 
 /* since_ms: when the id before the launch was delivered. */
@@ -233,9 +245,8 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
     const int before = g->n_made;
     const double since_ms = g->delivered_ms;
     enum reel_status status = give_columns(&t, expected, &args, err);
-    if (status == REEL_OK) status = cuda_recurrent_rewind(g->s, g->position, err);
+    if (status == REEL_OK) status = begin_state(&t, &args, err);
     if (status != REEL_OK) return status;
-    cuda_recurrent_invalidate(g->s);
     cuda_last_row_invalidate(g->s, g->position);
     g->s->n_positions = g->position;
     const struct cuda_column_launch launch = { .function = &t.program->function,
@@ -252,11 +263,7 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
     g->changes = true;
     if (ended) status = cuda_decoding_settle(g, err);
     g->s->n_positions = g->position;
-    if (ended) {
-        enum reel_status kept =
-            keep_state(&t, args.column[0].position, status == REEL_OK ? err : NULL);
-        if (status == REEL_OK) status = kept;
-    }
+    if (ended) keep_state(&t, args.column[0].position);
     if (status == REEL_OK && !g->stopped && g->n_made == before)
         return err_set(err, REEL_E_DEVICE, "%s: a pass with drafts made no token",
                        b->gpu.facts.name);

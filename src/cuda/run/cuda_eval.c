@@ -4,11 +4,11 @@
 
 #include "base/numbers.h"
 #include "cuda/measure/cuda_prefill_timer.h"
-#include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_fault.h"
 #include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_launch.h"
 #include "cuda/run/cuda_prefill.h"
+#include "cuda/run/cuda_recurrent.h"
 
 #include <string.h>
 
@@ -122,7 +122,8 @@ static enum reel_status eval_by_decode_kernel(struct backend_state *s,
     struct cuda_run run;
     cuda_args_start(s, &args);
     args.position = eval->position + done;
-    enum reel_status status = give_positions(s, eval, done, n, 1, &args, err);
+    enum reel_status status = cuda_recurrent_begin(s, &args.delta, err);
+    if (status == REEL_OK) status = give_positions(s, eval, done, n, 1, &args, err);
     if (status != REEL_OK) return status;
     ask_for_output(s, o, last, &args);
     if (from_last_row) args.start = cuda_pointer(s->last_row);
@@ -146,10 +147,12 @@ static enum reel_status eval_by_prefill_kernels(struct backend_state *s,
     struct cuda_run run;
     cuda_prefill_start(s, &args);
     args.decode.position = eval->position + done;
+    enum reel_status status = cuda_recurrent_begin(s, &args.decode.delta, err);
+    if (status != REEL_OK) return status;
     const int before_last = eval->position + eval->n - 1;
     const int kept = last ? cuda_recurrent_reserve_slot(s, before_last, eval->position, &args.delta)
                           : CHECKPOINT_NONE;
-    enum reel_status status = give_positions(s, eval, done, n, GPU_MAPPED_IDS, &args.decode, err);
+    status = give_positions(s, eval, done, n, GPU_MAPPED_IDS, &args.decode, err);
     if (status != REEL_OK) return status;
     cuda_args_start(s, &lm_head);
     lm_head.position = eval->position + done + n - 1;
@@ -170,13 +173,14 @@ static enum reel_status eval_by_prefill_kernels(struct backend_state *s,
 }
 
 /* The state after `done` of the positions is there. */
-static enum reel_status state_reached(struct backend_state *s, const struct backend_eval *eval,
-                                      int done, struct reel_error *err) {
+static void state_reached(struct backend_state *s, const struct backend_eval *eval, int done) {
     const int position = eval->position + done;
-    if (eval->n == 1) return cuda_recurrent_advance(s, position, err);
-    s->checkpoints.n_positions = position;
-    return done == eval->n - 1 ? cuda_recurrent_checkpoint(s, position, eval->position, err)
-                               : REEL_OK;
+    if (eval->n == 1) {
+        cuda_recurrent_advance(s, position);
+        return;
+    }
+    cuda_recurrent_moved(s, position);
+    if (done == eval->n - 1) cuda_recurrent_checkpoint(s, position, eval->position);
 }
 
 enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *eval,
@@ -187,9 +191,8 @@ enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *e
     const bool from_last_row =
         eval->n == 1 && eval->ids && cuda_last_row_is(s, eval->position, *eval->ids);
     if (!from_last_row) status = cuda_recurrent_rewind(s, eval->position, err);
-    if (status == REEL_OK && eval->n > 1)
-        status = cuda_recurrent_checkpoint(s, eval->position, eval->position, err);
     if (status != REEL_OK) return status;
+    if (eval->n > 1) cuda_recurrent_checkpoint(s, eval->position, eval->position);
     s->n_positions = eval->position;
     if (!from_last_row) cuda_last_row_invalidate(s, eval->position);
     for (int done = 0; done < eval->n;) {
@@ -203,14 +206,12 @@ enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *e
         if (!from_last_row) /* else nothing is written */
             status = cuda_pages_reach_all(s, eval->position + done, eval->position + done + n, err);
         if (status != REEL_OK) return status;
-        cuda_recurrent_invalidate(s);
         status = prefill ? eval_by_prefill_kernels(s, eval, &o, done, n, err)
                          : eval_by_decode_kernel(s, eval, &o, done, n, from_last_row, err);
         if (status != REEL_OK) return status;
         done += n;
         s->n_positions = eval->position + done;
-        status = state_reached(s, eval, done, err);
-        if (status != REEL_OK) return status;
+        state_reached(s, eval, done);
     }
     return REEL_OK;
 }

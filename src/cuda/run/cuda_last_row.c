@@ -22,7 +22,8 @@ static size_t row_bytes(const struct backend *b) { return (size_t)b->memory.byte
 bool cuda_last_row_is(const struct backend_state *s, int position, int32_t id) {
     const int end = position + 1;
     /* the token itself must be in the recurrent state, and nothing beyond it */
-    if (s->backend->plan.delta.n_layers && s->checkpoints.n_positions != end) return false;
+    if (s->backend->plan.delta.n_layers && s->recurrent.checkpoints.n_positions != end)
+        return false;
     return s->last_row_end == end && s->last_row_id == id;
 }
 

@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_fault.h"
 #include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_prefill.h"
@@ -140,8 +139,6 @@ static enum reel_status take_epochs(struct backend *b, const struct decode_args 
 
 void cuda_args_start(const struct backend_state *s, struct decode_args *args) {
     const struct backend *b = s->backend;
-    struct delta_args delta = { 0 };
-    cuda_recurrent_args(s, &delta);
     *args = (struct decode_args){
         .tape = cuda_pointer(b->tape),
         .embedding = cuda_pointer(b->embedding),
@@ -150,7 +147,8 @@ void cuda_args_start(const struct backend_state *s, struct decode_args *args) {
         .rope = cuda_pointer(b->rope),
         .words = cuda_pointer(b->words),
         .kv_pages = cuda_pointer(s->pages.device),
-        .delta = delta,
+        .delta = { .gates = cuda_pointer(b->delta_gates),
+                   .constants = cuda_pointer(b->delta_constants) },
         .split_from = b->plan.split_from,
         .patience = b->tuning.patience,
         .lead = (unsigned)b->tuning.lead,

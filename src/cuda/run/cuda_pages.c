@@ -7,151 +7,19 @@
 #include "cuda/run/cuda_state.h"
 #include "kernels/kv_layout.h"
 
+#include <stdio.h>
 #include <string.h>
 
-enum {
-    SLAB_BYTES = 64 << 20,     /* that a slab should have: many small pages, or few large ones */
-    RESERVE_BYTES = 256 << 20, /* left to the driver and to others, where the pool has no limit; */
-    RESERVE_PART = 16,         /* at most this part of a small GPU's memory */
-    NAN_BYTE = 0xff
-};
-
-/* ---- the pool ---- */
-
-enum reel_status cuda_pool_open(struct cuda_pool *pool, struct reel_error *err) {
-    pool->mutex_made = pthread_mutex_init(&pool->mutex, NULL) == 0;
-    return pool->mutex_made ? REEL_OK : err_memory(err, "a mutex", sizeof pool->mutex);
-}
-
-void cuda_pool_close(struct backend *b) {
-    struct cuda_pool *pool = &b->pool;
-    for (int i = 0; i < pool->room && !cuda_untouchable(b); i++)
-        cuda_free(&b->gpu, pool->slabs[i].base);
-    mem_free(pool->slabs);
-    if (pool->mutex_made) pthread_mutex_destroy(&pool->mutex);
-    *pool = (struct cuda_pool){ 0 };
-}
-
-static cu_address page_address(const struct backend *b, int page) {
-    return b->pool.slabs[page / SLAB_PAGES].base +
-           (cu_address)((uint64_t)(page % SLAB_PAGES) * b->plan.kv_page_bytes);
-}
-
-static int *page_holders(const struct backend *b, int page) {
-    return &b->pool.slabs[page / SLAB_PAGES].holders[page % SLAB_PAGES];
-}
-
-static enum reel_status refuse_full(const struct backend *b, const char *why,
-                                    struct reel_error *err) {
-    return err_set(
-        err, REEL_E_MEMORY,
-        "the pool of K and V is full: it holds %d pages of %d positions, %.1f MB, all in "
-        "use, and %s; the GPU option kv_pool_mb sets its size",
-        b->pool.n_pages, b->plan.kv_page * KV_POSITIONS,
-        (double)b->pool.n_pages * (double)b->plan.kv_page_bytes * 1e-6, why);
-}
-
-/* How many pages the next slab may have; 0 and why: none. */
-static enum reel_status slab_pages(const struct backend *b, int *n, struct reel_error *err) {
-    const uint64_t page = b->plan.kv_page_bytes;
-    uint64_t n_free = 0, n_total = 0, room;
-    enum reel_status status = cuda_memory(&b->gpu, &n_free, &n_total, err);
-    if (status != REEL_OK) return status;
-    const uint64_t held = (uint64_t)b->pool.n_pages * page;
-    const uint64_t reserve = u64_min(RESERVE_BYTES, n_total / RESERVE_PART);
-    room = n_free > reserve ? n_free - reserve : 0;
-    if (b->tuning.kv_pool_mb) {
-        const uint64_t limit = u64_max((uint64_t)b->tuning.kv_pool_mb << 20, page);
-        const uint64_t left = limit > held ? limit - held : 0;
-        if (left < page) return refuse_full(b, "that is its limit", err);
-        room = u64_min(n_free, left);
-    }
-    if (page == 0 || room < page) return refuse_full(b, "the GPU has no memory left for more", err);
-    *n = (int)u64_min(u64_min(u64_max(SLAB_BYTES / page, 1), SLAB_PAGES), room / page);
-    return REEL_OK;
-}
-
-/* A place for a slab, perhaps in a longer list. */
-static enum reel_status slab_place(struct cuda_pool *pool, int *place, struct reel_error *err) {
-    struct cuda_slab *longer = NULL;
-    for (*place = 0; *place < pool->room; ++*place)
-        if (!pool->slabs[*place].base) return REEL_OK;
-    const int room = pool->room ? 2 * pool->room : 16;
-    enum reel_status status =
-        mem_zeroed(&longer, (size_t)room, sizeof *longer, "the list of a pool's slabs", err);
-    if (status != REEL_OK) return status;
-    if (pool->room) memcpy(longer, pool->slabs, (size_t)pool->room * sizeof *longer);
-    mem_free(pool->slabs);
-    pool->slabs = longer, pool->room = room;
-    return REEL_OK;
-}
-
-static enum reel_status grow(struct backend *b, struct reel_error *err) {
-    struct cuda_pool *pool = &b->pool;
-    int n = 0, place = 0;
-    enum reel_status status = slab_pages(b, &n, err);
-    if (status == REEL_OK) status = slab_place(pool, &place, err);
-    if (status != REEL_OK) return status;
-    struct cuda_slab *slab = &pool->slabs[place];
-    status = cuda_alloc(&b->gpu, &slab->base, (size_t)n * (size_t)b->plan.kv_page_bytes,
-                        gpu_part_text(GPU_KV), err);
-    if (status != REEL_OK) return status;
-    slab->n_pages = n, pool->n_pages += n;
-    return REEL_OK;
-}
-
-/* The first page that nobody holds; -1: there is none. */
-static int find_page(const struct cuda_pool *pool) {
-    for (int i = 0; pool->n_used < pool->n_pages && i < pool->room; i++) {
-        const struct cuda_slab *slab = &pool->slabs[i];
-        for (int j = 0; slab->n_used < slab->n_pages && j < slab->n_pages; j++)
-            if (slab->holders[j] == 0) return i * SLAB_PAGES + j;
-    }
-    return -1;
-}
-
-struct taken {
-    int page;
-    cu_address at;
-};
-
-static enum reel_status take_page(struct backend *b, struct taken *taken, struct reel_error *err) {
-    struct cuda_pool *pool = &b->pool;
-    enum reel_status status = REEL_OK;
-    pthread_mutex_lock(&pool->mutex);
-    int page = find_page(pool);
-    if (page < 0) {
-        status = grow(b, err);
-        if (status == REEL_OK) page = find_page(pool);
-    }
-    if (status == REEL_OK) {
-        *page_holders(b, page) = 1;
-        pool->slabs[page / SLAB_PAGES].n_used++, pool->n_used++;
-        *taken = (struct taken){ page, page_address(b, page) };
-    }
-    pthread_mutex_unlock(&pool->mutex);
-    if (status == REEL_OK && b->tuning.poison)
-        status = cuda_fill(&b->gpu, taken->at, NAN_BYTE, (size_t)b->plan.kv_page_bytes, NULL, err);
-    return status;
-}
-
-/* The pool's mutex is held. */
-static void drop_page(struct backend *b, int page) {
-    if (--*page_holders(b, page) > 0) return;
-    b->pool.slabs[page / SLAB_PAGES].n_used--, b->pool.n_used--;
-}
-
-static void free_empty_slabs(struct backend *b) {
-    struct cuda_pool *pool = &b->pool;
-    pthread_mutex_lock(&pool->mutex);
-    for (int i = 0; i < pool->room && !cuda_untouchable(b); i++) {
-        struct cuda_slab *slab = &pool->slabs[i];
-        if (!slab->base || slab->n_used > 0) continue;
-        cuda_free(&b->gpu, slab->base);
-        pool->n_pages -= slab->n_pages;
-        *slab = (struct cuda_slab){ 0 };
-    }
-    pthread_mutex_unlock(&pool->mutex);
+enum reel_status cuda_pages_open_pool(struct backend *b, struct reel_error *err) {
+    struct cuda_pool_use use = { .name = "K and V",
+                                 .memory = gpu_part_text(GPU_KV),
+                                 .advice = "; the GPU option kv_pool_mb sets its size",
+                                 .piece_bytes = b->plan.kv_page_bytes,
+                                 .most_bytes = (uint64_t)b->tuning.kv_pool_mb << 20,
+                                 .poison = b->tuning.poison };
+    (void)snprintf(use.pieces, sizeof use.pieces, "pages of %d positions",
+                   b->plan.kv_page * KV_POSITIONS);
+    return cuda_pool_open(&b->pool, &b->gpu, &use, err);
 }
 
 /* ---- a session's pages ---- */
@@ -177,17 +45,17 @@ void cuda_pages_close(struct backend_state *s) {
     struct cuda_pages *p = &s->pages;
     struct backend *b = s->backend;
     cuda_pages_keep(s, 0);
-    free_empty_slabs(b);
     if (!cuda_untouchable(b)) {
+        cuda_pool_shrink(&b->pool);
         cuda_free(&b->gpu, p->device);
         cuda_host_free(&b->gpu, p->table);
     }
     mem_free(p->page);
 }
 
-static void set_page(struct backend_state *s, int i, const struct taken *taken) {
+static void set_page(struct backend_state *s, int i, const struct cuda_piece *taken) {
     struct cuda_pages *p = &s->pages;
-    p->page[i] = taken->page;
+    p->page[i] = taken->number;
     if (p->table[i] == taken->at) return; /* most often a session takes again what it gave back */
     p->table[i] = taken->at;
     p->n_stale = int_max(p->n_stale, i + 1);
@@ -203,18 +71,13 @@ static int page_positions(const struct backend_state *s) {
 static enum reel_status own_page(struct backend_state *s, int i, struct reel_error *err) {
     struct backend *b = s->backend;
     const int old = s->pages.page[i];
-    struct taken own;
-    pthread_mutex_lock(&b->pool.mutex);
-    const bool shared = *page_holders(b, old) > 1;
-    pthread_mutex_unlock(&b->pool.mutex);
-    if (!shared) return REEL_OK;
-    enum reel_status status = take_page(b, &own, err);
+    struct cuda_piece own;
+    if (!cuda_pool_is_shared(&b->pool, old)) return REEL_OK;
+    enum reel_status status = cuda_pool_take(&b->pool, &own, err);
     if (status != REEL_OK) return status;
     status =
         cuda_queue_copy(&b->gpu, own.at, s->pages.table[i], (size_t)b->plan.kv_page_bytes, err);
-    pthread_mutex_lock(&b->pool.mutex);
-    drop_page(b, status == REEL_OK ? old : own.page);
-    pthread_mutex_unlock(&b->pool.mutex);
+    cuda_pool_give_back(&b->pool, status == REEL_OK ? &old : &own.number, 1);
     if (status == REEL_OK) set_page(s, i, &own);
     return status;
 }
@@ -229,10 +92,10 @@ static enum reel_status take_up_to(struct backend_state *s, int from, int end, i
     cuda_pages_keep(s, from + 1); /* those behind it may be shared, and what they hold is over */
     if (own < p->n) status = own_page(s, own, err);
     while (status == REEL_OK) {
-        struct taken taken;
+        struct cuda_piece taken;
         *reached = int_max(from, int_min(end, p->n * page_positions(s)));
         if (*reached == end) break;
-        status = take_page(s->backend, &taken, err);
+        status = cuda_pool_take(&s->backend->pool, &taken, err);
         if (status == REEL_OK) set_page(s, p->n++, &taken);
     }
     return status;
@@ -259,23 +122,17 @@ void cuda_pages_keep(struct backend_state *s, int n) {
     struct backend *b = s->backend;
     const int kept = gpu_kv_pages(&b->plan, n);
     if (p->n <= kept) return;
-    pthread_mutex_lock(&b->pool.mutex);
-    while (p->n > kept)
-        drop_page(b, p->page[--p->n]);
-    pthread_mutex_unlock(&b->pool.mutex);
+    cuda_pool_give_back(&b->pool, p->page + kept, p->n - kept);
+    p->n = kept;
 }
 
 void cuda_pages_share(struct backend_state *dst, const struct backend_state *src, int n) {
     struct backend *b = dst->backend;
     const int pages = gpu_kv_pages(&b->plan, n);
     cuda_pages_keep(dst, 0);
-    pthread_mutex_lock(&b->pool.mutex);
-    for (int i = 0; i < pages; i++) {
-        const struct taken shared = { src->pages.page[i], src->pages.table[i] };
-        ++*page_holders(b, shared.page);
-        set_page(dst, i, &shared);
-    }
-    pthread_mutex_unlock(&b->pool.mutex);
+    cuda_pool_share(&b->pool, src->pages.page, pages);
+    for (int i = 0; i < pages; i++)
+        set_page(dst, i, &(struct cuda_piece){ src->pages.page[i], src->pages.table[i] });
     dst->pages.n = pages;
 }
 

@@ -1,43 +1,18 @@
-/* The pages of K and V (kernels/kv_layout.h): a pool of the model, and the pages of each session.
+/* The pages of K and V (kernels/kv_layout.h) of each session: pieces of a pool of the model
+ * (cuda_pool.h).
  *
  * A session takes pages as it grows and shares those of a common prefix with its copies. Whoever
- * writes into a page that others hold too takes a page of its own first, and copies. The pool asks
- * the driver for slabs of some pages as they are needed, up to the option kv_pool_mb, or until the
- * driver has no more than a reserve left. Slabs without a page in use go back when a session
- * closes.
- *
- * A page that one session gives back may be another's in the next launch: the launches of all
- * sessions come one after the other, and a session gives a page back only between its own. */
+ * writes into a page that others hold too takes a page of its own first, and copies. */
 #ifndef REEL_CUDA_CUDA_PAGES_H
 #define REEL_CUDA_CUDA_PAGES_H
 
-#include "base/error.h"
-#include "cuda/driver/driver.h"
-
-#include <pthread.h>
+#include "cuda/run/cuda_pool.h"
 
 struct backend;
 struct backend_state;
 
-enum { SLAB_PAGES = 32 }; /* at most */
-
-struct cuda_slab {
-    cu_address base; /* 0: none, its place is free */
-    int n_pages, n_used;
-    int holders[SLAB_PAGES]; /* sessions that hold a page */
-};
-
-struct cuda_pool {
-    pthread_mutex_t mutex; /* guards what follows */
-    bool mutex_made;
-    struct cuda_slab *slabs; /* [room] */
-    int room;
-    int n_pages, n_used; /* in all slabs */
-};
-
-enum reel_status cuda_pool_open(struct cuda_pool *pool, struct reel_error *err);
-/* All sessions are closed. Frees nothing on the device when that is untouchable. */
-void cuda_pool_close(struct backend *b);
+/* Opens the model's pool of pages. */
+enum reel_status cuda_pages_open_pool(struct backend *b, struct reel_error *err);
 
 /* What a session holds. A page is known by the number that the pool gave it. */
 struct cuda_pages {

@@ -4,7 +4,6 @@
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "cuda/measure/cuda_prefill_timer.h"
-#include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_launch.h"
 #include "cuda/run/cuda_memory.h"
@@ -42,7 +41,7 @@ static enum reel_status fill_with_nan(const struct backend_state *s, struct reel
     const struct {
         enum gpu_part part;
         cu_address at;
-    } all[] = { { GPU_STATES, s->recurrent }, { GPU_LAST_ROW, s->last_row }, { GPU_OUT, s->out } };
+    } all[] = { { GPU_LAST_ROW, s->last_row }, { GPU_OUT, s->out } };
     enum reel_status status = REEL_OK;
     for (size_t i = 0; i < sizeof all / sizeof *all && status == REEL_OK; i++)
         if (all[i].at)
@@ -66,8 +65,11 @@ static enum reel_status open_device(struct backend_state *s, struct reel_error *
     const struct {
         enum gpu_part part;
         cu_address *at;
-    } all[] = { { GPU_STATES, &s->recurrent }, { GPU_OUT, &s->out }, { GPU_LAST_ROW, &s->last_row },
-                { GPU_ABORT, &s->abort },      { GPU_IDS, &s->ids }, { GPU_STAMPS, &s->profile } };
+    } all[] = { { GPU_OUT, &s->out },
+                { GPU_LAST_ROW, &s->last_row },
+                { GPU_ABORT, &s->abort },
+                { GPU_IDS, &s->ids },
+                { GPU_STAMPS, &s->profile } };
     enum reel_status status = REEL_OK;
     for (size_t i = 0; i < sizeof all / sizeof *all && status == REEL_OK; i++)
         status = cuda_part_alloc(gpu, &s->memory, all[i].part, all[i].at, err);
@@ -95,7 +97,7 @@ enum reel_status cuda_state_open(struct backend_state **out, struct backend *b, 
     s->max_positions = max_positions;
     cuda_memory_plan(&s->memory, b, max_positions);
     s->out_floats = (size_t)s->memory.bytes[GPU_OUT] / sizeof(float);
-    checkpoints_reset(&s->checkpoints, -1); /* nothing has written the states yet */
+    cuda_recurrent_open(s);
     status = open_mapped(s, err);
     if (status == REEL_OK) status = open_device(s, err);
     if (status == REEL_OK) status = cuda_pages_open(s, err);
@@ -112,9 +114,10 @@ void cuda_state_close(struct backend_state *s) {
     cuda_timer_close(s->prefill_timer, b);
     cuda_packed_buffers_release(s->packed, b);
     cuda_pages_close(s);
+    cuda_recurrent_close(s);
     if (!cuda_untouchable(b)) {
-        const cu_address all[] = { s->out,        s->abort,   s->ids,       s->seen,    s->bias,
-                                   s->embeddings, s->profile, s->recurrent, s->last_row };
+        const cu_address all[] = { s->out,  s->abort,      s->ids,     s->seen,
+                                   s->bias, s->embeddings, s->profile, s->last_row };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             cuda_free(&b->gpu, all[i]);
         cuda_host_free(&b->gpu, s->host);
@@ -184,6 +187,7 @@ void cuda_keep(struct backend_state *s, int n) {
     s->n_positions = int_min(s->n_positions, n);
     cuda_last_row_invalidate(s, n);
     cuda_pages_keep(s, n);
+    if (n == 0) cuda_recurrent_clear(s);
 }
 
 enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend_state *src, int n,
@@ -195,11 +199,11 @@ enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend
     if (status != REEL_OK || dst == src) return status;
     dst->n_positions = 0, cuda_last_row_invalidate(dst, 0);
     cuda_pages_share(dst, src, n);
-    if (status == REEL_OK) status = cuda_recurrent_copy(dst, src, n, err);
-    if (status == REEL_OK) status = cuda_last_row_copy(dst, src, n, err);
+    cuda_recurrent_share(dst, src, n);
+    status = cuda_last_row_copy(dst, src, n, err);
     if (status == REEL_OK)
         dst->n_positions = n;
     else
-        cuda_pages_keep(dst, 0);
+        cuda_keep(dst, 0);
     return status;
 }

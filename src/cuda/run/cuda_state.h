@@ -4,8 +4,8 @@
 
 #include "cuda/run/cuda_backend.h"
 #include "cuda/run/cuda_pages.h"
+#include "cuda/run/cuda_recurrent.h"
 #include "kernels/args.h"
-#include "plan/checkpoints.h"
 
 struct cuda_prefill_timer;
 struct packed_buffers;
@@ -28,8 +28,7 @@ struct backend_state {
     int last_row_end;        /* positions up to that token, itself included; 0: there is none */
     int32_t last_row_id;     /* the token */
     struct cuda_pages pages; /* of K and V */
-    cu_address recurrent;    /* the live state, then MEMORY_PLAN_CHECKPOINTS kept ones; or 0 */
-    struct checkpoints checkpoints;
+    struct cuda_recurrent recurrent;
 
     void *host; /* holds all of `mapped` */
     cu_address host_address;

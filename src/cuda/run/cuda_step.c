@@ -3,10 +3,10 @@
 #include "base/memory.h"
 #include "cuda/run/cuda_backend.h"
 #include "cuda/run/cuda_decode.h"
-#include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_kernels.h"
 #include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_launch.h"
+#include "cuda/run/cuda_recurrent.h"
 #include "cuda/run/cuda_state.h"
 
 #include <string.h>
@@ -160,9 +160,6 @@ static enum reel_status give_columns(struct step *t, struct columns_args *args) 
         end_column(t, i, status);
         return status;
     }
-    for (int i = t->batch->n; i < t->program->plan->columns; i++)
-        args->column[i] = args->column[0], args->column[i].n_tokens = 0;
-    cuda_program_args(&t->b->step, t->program, args);
     return REEL_OK;
 }
 
@@ -207,11 +204,7 @@ static void settle(struct step *t, int i, int from) {
     const int before = g->n_made;
     enum reel_status status = cuda_decoding_settle(g, &c->err);
     /* a launch that ran ahead of what was taken has left the state of another text */
-    if (from + n_evaluated(t, i) == g->position) {
-        enum reel_status kept =
-            cuda_recurrent_advance(c->state, g->position, status == REEL_OK ? &c->err : NULL);
-        if (status == REEL_OK) status = kept;
-    }
+    if (from + n_evaluated(t, i) == g->position) cuda_recurrent_advance(c->state, g->position);
     if (status == REEL_OK && !g->stopped && t->n_read[i] == 0 && g->n_made == before)
         status = err_set(&c->err, REEL_E_DEVICE, "%s: a pass of several sessions made no token",
                          t->b->gpu.facts.name);
@@ -227,26 +220,36 @@ static void fail_all(struct step *t, enum reel_status status, const struct reel_
 }
 
 /* The recurrent states are those of the columns' positions when a launch begins, and nothing until
- * it has ended well. */
-static bool ready_states(struct step *t) {
+ * it has ended well. Where a column's cannot be had, no launch begins: nothing has moved the
+ * others'. */
+static bool ready_states(struct step *t, struct columns_args *args) {
     for (int i = 0; i < t->batch->n; i++) {
         struct backend_column *c = &t->batch->columns[i];
         enum reel_status status = cuda_recurrent_rewind(c->state, t->g[i].position, &c->err);
-        if (status != REEL_OK) {
-            end_column(t, i, status);
-            return false;
-        }
+        if (status == REEL_OK)
+            status = cuda_recurrent_begin(c->state, &args->column[i].delta, &c->err);
+        if (status == REEL_OK) continue;
+        end_column(t, i, status);
+        while (--i >= 0)
+            cuda_recurrent_moved(t->batch->columns[i].state, t->g[i].position);
+        return false;
     }
-    for (int i = 0; i < t->batch->n; i++)
-        cuda_recurrent_invalidate(t->batch->columns[i].state);
     return true;
+}
+
+/* Columns of the program that nobody has. */
+static void fill_idle_columns(const struct step *t, struct columns_args *args) {
+    for (int i = t->batch->n; i < t->program->plan->columns; i++)
+        args->column[i] = args->column[0], args->column[i].n_tokens = 0;
 }
 
 static void launch(struct step *t) {
     struct columns_args args;
     struct cuda_run run = { .state = t->batch->columns[0].state, .n_columns = t->batch->n };
     struct reel_error err = { 0 };
-    if (give_columns(t, &args) != REEL_OK || !ready_states(t)) return;
+    if (give_columns(t, &args) != REEL_OK || !ready_states(t, &args)) return;
+    fill_idle_columns(t, &args);
+    cuda_program_args(&t->b->step, t->program, &args);
     for (int i = 0; i < t->batch->n; i++) {
         run.columns[i] = t->batch->columns[i].state;
         cuda_last_row_invalidate(run.columns[i], t->g[i].position);
