@@ -52,7 +52,7 @@ extern "C" {
 #endif
 
 #define REEL_VERSION_MAJOR 0
-#define REEL_VERSION_MINOR 2
+#define REEL_VERSION_MINOR 3
 #define REEL_VERSION_PATCH 0
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -87,7 +87,7 @@ struct reel_error {
 
 REEL_API const char *reel_status_name(enum reel_status status); /* "REEL_E_IO" */
 REEL_API const char *reel_status_text(enum reel_status status); /* the meaning above */
-REEL_API const char *reel_version(void);                        /* "0.2.0" */
+REEL_API const char *reel_version(void);                        /* "0.3.0" */
 REEL_API void reel_free(void *p); /* frees what a reel_* call said the caller frees */
 
 /* Where the library takes its memory: the C library's malloc, or these. They may be called from any

@@ -193,6 +193,17 @@ python() {
     make -j"$jobs" build/release/reel build/release/libreel.so && make python PYTHON=/usr/bin/python3 &&
         /usr/bin/python3 -m unittest discover -s python/tests 2>&1
 }
+# What the package promises to programs that are checked (py.typed), by mypy's strictest rules. Older ones than 1.14 lack some of them.
+types() {
+    mypy=$(command -v mypy || echo build/clients/mypy/bin/mypy)
+    if [ "$( (echo 1.14 && "$mypy" --version 2>/dev/null | cut -d' ' -f2) | sort -V | tail -n 1)" = 1.14 ]; then
+        mypy=build/clients/mypy/bin/mypy
+        [ -x $mypy ] || { python3 -m venv build/clients/mypy &&
+            timeout 60 build/clients/mypy/bin/pip install --quiet --retries 1 mypy numpy types-cffi; } >/dev/null 2>&1 ||
+            skip "no mypy 1.14 or newer, and pip found none" || return
+    fi
+    "$mypy" --config-file python/pyproject.toml python/reel
+}
 neon() {
     command -v aarch64-linux-gnu-gcc >/dev/null || skip "no aarch64-linux-gnu-gcc" || return
     command -v qemu-aarch64 >/dev/null || skip "no qemu-aarch64" || return
@@ -223,9 +234,10 @@ step generated generated
 if wants clients || wants python; then make -s -j"$jobs" all >"$logs/all.log" 2>&1; fi
 beside clients clients
 beside python python
+beside types types
 step kernels kernels
 step neon neon
-told clients python
+told clients python types
 step deploy tools/check_deploy.sh --files
 printf 'check: %d passed, %d failed, %d skipped\n' $passed $failed $skipped
 [ $failed -eq 0 ] && [ $passed -gt 0 ]

@@ -6,6 +6,25 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tools/version.sh --check
+# --set writes every place that --check looks at but the list of changes, and --check notices each place that says another
+# version. The copy lies in the folder that is deleted at the end.
+places="include debian dist deploy CHANGELOG.md docs/PACKAGES.md docs/PYTHON.md tools/version.sh"
+mkdir "$work/set"
+# shellcheck disable=SC2086 # a list of words
+tar -cf - $places | tar -xf - -C "$work/set"
+if "$work/set/tools/version.sh" --set 98.7.6 >"$work/said"; then echo "version.sh lets an old CHANGELOG.md pass" && exit 1; fi
+[ "$(cut -d' ' -f1 "$work/said")" = CHANGELOG.md, ] || { cat "$work/said" && exit 1; }
+sed -i '0,/^## /s/^## .*/## 98.7.6/' "$work/set/CHANGELOG.md"
+"$work/set/tools/version.sh" --check >/dev/null
+(cd "$work/set" && grep -rlE '98\.7\.6|libreel(\.so\.)?98' . | grep -v '^./include/') >"$work/places"
+# The files that name the version, and the list of symbols; the header is what they are compared with.
+[ "$(grep -c . "$work/places")" -ge 11 ] || { cat "$work/places" && exit 1; }
+while read -r place; do
+    cp "$work/set/$place" "$work/kept"
+    sed -i -E '0,/98\.7\.6|libreel(\.so\.)?98/s/98/97/' "$work/set/$place"
+    if "$work/set/tools/version.sh" --check >/dev/null; then echo "version.sh lets another version in $place pass" && exit 1; fi
+    cp "$work/kept" "$work/set/$place"
+done <"$work/places"
 find debian/tests -type f ! -name control ! -perm -u+x -print | grep . && echo "cannot be executed" && exit 1
 ! command -v shellcheck >/dev/null || find debian/tests debian/reel.postrm -type f ! -name control -exec shellcheck {} +
 

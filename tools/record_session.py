@@ -25,7 +25,8 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).resolve().parent.parent
-COLUMNS, ROWS = 96, 24
+# As many columns as can be read where the picture is as wide as a phone.
+COLUMNS, ROWS = 64, 24
 KEY_S, PAUSE_S, END_S = 0.035, 1.3, 6.0
 PROMPT = "$ "
 FRAME_S = 0.05  # what changes within this is one picture

@@ -24,6 +24,10 @@ def main():
                         print(piece.content, end="", flush=True)
                 except KeyboardInterrupt:
                     pass
+                except reel.ContextFullError as error:  # the conversation is longer than the model's context
+                    print(f"[{error}: a new conversation begins]")
+                    messages.clear()
+                    continue
             print(f"\n[{stream.usage.completion_tokens} tokens, {stream.usage.cached_tokens} of "
                   f"{stream.usage.prompt_tokens} read before]")
             messages.append(stream.message)

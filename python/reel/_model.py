@@ -151,6 +151,8 @@ class Model:
     What the library warns of goes to the logger ``"reel"``.
     """
 
+    _core: ModelCore
+
     def __init__(self, name: Union[str, "os.PathLike[str]"], device: str = "auto", *,
                  pull: bool = False, sessions: int = 4, max_context: int = 0,
                  cpu_path: Optional[str] = None, n_threads: int = 0, rounding: str = "fast",

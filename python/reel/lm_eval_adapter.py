@@ -23,6 +23,9 @@ except ImportError as missing:
 
 from ._model import Model
 
+# Ids that are evaluated at once, as many as the server takes (src/server/prompt_scores.c): how rows are rounded depends on how many
+# there are, on processors with AMX. The last id of a text, whose row nobody reads, counts.
+PIECE = 32
 GENERATED = 256  # tokens of an answer where the task does not say how many
 PASSED_ON = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed")
 
@@ -110,9 +113,12 @@ class ReelLM(TemplateLM):
             for context, continuation in pairs:
                 ids = np.asarray(context + continuation, np.int32)
                 session.truncate(0)
-                logits = session.eval(ids[:-1], "all_logits")
-                assert logits is not None
-                rows, wanted = logits[len(context) - 1:].astype(np.float64), ids[len(context):]
+                pieces = []
+                for at in range(0, len(ids), PIECE):
+                    logits = session.eval(ids[at: at + PIECE], "all_logits")
+                    assert logits is not None
+                    pieces.append(logits[max(0, len(context) - 1 - at):].astype(np.float64))
+                rows, wanted = np.concatenate(pieces)[:-1], ids[len(context):]
                 most = rows.max(axis=1)
                 sums = np.log(np.exp(rows - most[:, None]).sum(axis=1)) + most
                 chosen = rows[np.arange(len(wanted)), wanted]

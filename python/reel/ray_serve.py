@@ -141,7 +141,9 @@ class Child:
 class Replica:
     """One `reel serve`."""
 
-    async def __init__(self, command: Sequence[str], environment: Dict[str, str], start_s: float, drain_s: float):
+    # Ray awaits it.
+    async def __init__(self, command: Sequence[str], environment: Dict[str, str],  # type: ignore[misc]
+                       start_s: float, drain_s: float) -> None:
         self.id = serve.get_replica_context().replica_id.unique_id
         self.drain_s = drain_s
         self.child = await asyncio.to_thread(Child, command, environment, start_s)
@@ -161,7 +163,7 @@ class Replica:
     async def _ready(self) -> bool:
         try:
             async with self.client.get("/health?ready") as answer:
-                return answer.status == 200
+                return bool(answer.status == 200)
         except (aiohttp.ClientError, OSError):
             return False
 
@@ -326,9 +328,10 @@ class Gateway:
     @staticmethod
     async def _piece(stream: Any) -> bytes:
         try:
-            return await stream.__anext__()
+            piece: bytes = await stream.__anext__()
         except StopAsyncIteration:
             return b""
+        return piece
 
     def _pass_on(self, path: str, code: int, headers: List[Tuple[str, str]], first: bytes, stream: Any) -> Response:
         events = any(n.lower() == "content-type" and v.startswith("text/event-stream") for n, v in headers)

@@ -70,7 +70,20 @@ class Examples(unittest.TestCase):
             self.assertIn(said, path.with_suffix(".srt").read_text())
 
     def test_chat(self):
-        """On the demo, which has no chat template: it says so. A model that chats is not in the tree."""
+        """On the demo with a template beside it. Its answers fill the context, so that the second turn begins anew."""
+        with TemporaryDirectory() as folder:
+            for file in (support.ROOT / "models/demo").iterdir():
+                Path(folder, file.name).symlink_to(file)
+            Path(folder, "chat_template.jinja").symlink_to(support.ROOT / "tests/fixtures/templates/chatml.jinja")
+            done = self.run_example("chat.py", folder, stdin="Who is Emma?\nAnd Harriet?\nWho is Harriet?\n")
+            self.assertEqual(done.stderr, "")
+            first, full, third = done.stdout.split("\n> ")[:3]
+            for turn in first, third:
+                self.assertRegex(turn, r"(?s)\w.*\n\[\d+ tokens, \d+ of \d+ read before\]$")
+            self.assertRegex(full, r"\[.* context of 1024: a new conversation begins\]$")
+
+    def test_chat_without_a_template(self):
+        """The demo alone has none, and the example says so."""
         done = self.run_example("chat.py", "demo", stdin="hello\n")
         self.assertIn("no chat template", done.stderr)
 
