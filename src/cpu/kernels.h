@@ -41,6 +41,15 @@ struct cpu_group {
     float half_sums[2][16];             /* and of each */
 };
 
+/* A block of a vector as such numbers, for panels of rows (kernels_avx512_panels.h): two cache
+ * lines. */
+struct cpu_block {
+    int8_t digits[3][BLOCK];
+    int32_t digit_sums[3];
+    float factors[2]; /* the scale; what the block's numbers come to, times that */
+    int32_t unused[3];
+};
+
 static inline size_t vector_groups(size_t padded) { return padded / (4 * BLOCK) + 1; }
 
 /* One vector as matrix input, in the forms the paths like, each filled by round_vector: the sum of
@@ -57,6 +66,7 @@ struct cpu_vector {
     float *digit_sums; /* f32 [padded / BLOCK] sums of the whole numbers' values */
     struct cpu_group *groups; /* [vector_groups(padded)] whole numbers of 24 bits (AVX-512) */
     float *byte_sums;         /* f32 [4 * groups] of each block, the sum of what these are worth */
+    struct cpu_block *blocks; /* [4 * groups] the same by blocks */
 };
 
 #define MOST_COLUMNS 8  /* vectors that dot_columns takes */
@@ -74,6 +84,8 @@ struct cpu_columns {
     int16_t *digits; /* [padded / BLOCK, slots, 2, BLOCK] */
     float digit_scales[MOST_COLUMNS];
     float *digit_sums; /* f32 [padded / BLOCK, COLUMN_SUMS] */
+    int8_t *bytes;     /* [padded / BLOCK, 3, slots, BLOCK] digits of vectors' blocks (AVX-512) */
+    float *factors;    /* f32 [padded / BLOCK, MOST_COLUMNS, 2] their factors */
 };
 
 /* C[m, 16 * n_panels] (+)= A[m, 2 * k_pairs] . panels

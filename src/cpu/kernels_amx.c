@@ -5,6 +5,8 @@
  * many others it comes with. */
 #include "cpu/kernels_amx.h"
 
+#include "cpu/kernels_avx512_panels.h"
+
 #include <immintrin.h>
 #include <string.h>
 
@@ -119,7 +121,7 @@ static void two_by_two(const struct pair_of_tiles *p, int k, int last) {
     }
 }
 
-void kernels_amx_gemm(const struct gemm *g) {
+static void gemm(const struct gemm *g) {
     if (g->n_panels % 2 != 0 || g->k_pairs % PAIRS != 0 || g->k_pairs == 0 || g->scales) {
         kernels_avx512.gemm(g);
         return;
@@ -150,8 +152,8 @@ static void split(__m512 value, uint16_t *row, uint16_t *rest) {
                         (__m256i)_mm512_cvtneps_pbh(_mm512_sub_ps(value, back)));
 }
 
-void kernels_amx_split_row(const uint16_t *codes, const float *scales, const float *mins, int n,
-                           int scale_block, uint16_t *row, uint16_t *rest) {
+static void split_row(const uint16_t *codes, const float *scales, const float *mins, int n,
+                      int scale_block, uint16_t *row, uint16_t *rest) {
     for (int i = 0; i < n; i += ROWS) {
         const __m256i narrow = _mm256_loadu_si256((const __m256i *)(const void *)(codes + i));
         const __m512 code =
@@ -160,4 +162,104 @@ void kernels_amx_split_row(const uint16_t *codes, const float *scales, const flo
         const __m512 min = _mm512_set1_ps(mins ? mins[(size_t)(i / BLOCK) * TILE_ROWS] : 0.0f);
         split(_mm512_fmadd_ps(code, scale, min), row + i, rest + i);
     }
+}
+
+/* ---- a few vectors against block formats ---- */
+
+/* A block's sums: rows are columns of the first digit, of the second and of the third. */
+struct column_sums {
+    _Alignas(64) int32_t of[PANEL_BLOCKS][3 * MOST_COLUMNS][PANEL_ROWS];
+};
+
+/* Tiles 0: sums of the first two digits, 1: of the third, 2 and 3: those digits, 4: codes. */
+static void configure_columns(int slots) {
+    _Alignas(64) struct tile_config config = { .palette = 1 };
+    for (int i = 0; i < 5; i++) {
+        config.bytes[i] = i == 2 || i == 3 ? BLOCK : ROW_BYTES;
+        config.rows[i] = (uint8_t)(i == 4 ? BLOCK_WORDS : i % 2 ? slots : 2 * slots);
+    }
+    __asm__ volatile("" : : "r"(&config) : "memory"); /* as above */
+    _tile_loadconfig(&config);
+}
+
+/* `digits`: of block 0 of the n blocks. */
+static void sum_blocks(const struct panel *panel, const int8_t *digits, int slots, int n,
+                       struct column_sums *sums) {
+    __asm__ volatile("" : : "r"(panel) : "memory"); /* gcc 12 does not see that tiles read it */
+    for (int b = 0; b < n; b++, digits += 3 * slots * BLOCK) {
+        _tile_loadd(2, digits, BLOCK);
+        _tile_loadd(3, digits + 2 * slots * BLOCK, BLOCK);
+        _tile_loadd(4, panel->codes[b], ROW_BYTES);
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_dpbssd(0, 2, 4);
+        _tile_dpbssd(1, 3, 4);
+        _tile_stored(0, sums->of[b], ROW_BYTES);
+        _tile_stored(1, sums->of[b] + 2 * slots, ROW_BYTES);
+    }
+}
+
+ALWAYS_INLINE __m512 sums_of(const struct column_sums *sums, int b, int row) {
+    return _mm512_cvtepi32_ps(_mm512_load_si512(sums->of[b][row]));
+}
+
+ALWAYS_INLINE void add_blocks(enum dtype type, const struct panel *panel,
+                              const struct column_sums *sums, const struct cpu_columns *x, int at,
+                              int n, __m512 *to) {
+    const float *factors = x->factors + (size_t)at * MOST_COLUMNS * 2;
+    for (int c = 0; c < x->n; c++) {
+        __m512 own = _mm512_setzero_ps();
+        for (int b = 0; b < n; b++)
+            own = panel_add(type, panel, b,
+                            panel_value(sums_of(sums, b, c), sums_of(sums, b, x->slots + c),
+                                        sums_of(sums, b, 2 * x->slots + c)),
+                            factors + (b * MOST_COLUMNS + c) * 2, own);
+        to[c] = _mm512_add_ps(to[c], own);
+    }
+}
+
+ALWAYS_INLINE void multiply_columns(enum dtype type, const struct matrix *w,
+                                    const struct cpu_columns *x, int first, int last,
+                                    float *const *y) {
+    const int blocks = w->columns / BLOCK;
+    configure_columns(x->slots);
+    for (int r = first; r < last;) {
+        const struct panel_place place = panel_place(w, r, last);
+        __m512 sum[MOST_COLUMNS];
+        for (int c = 0; c < x->n; c++)
+            sum[c] = _mm512_setzero_ps();
+        for (int at = 0; at < blocks; at += PANEL_BLOCKS) {
+            const int n = blocks - at < PANEL_BLOCKS ? blocks - at : PANEL_BLOCKS;
+            struct panel panel;
+            struct column_sums sums;
+            panel_group(type, &place, at, n, true, &panel);
+            sum_blocks(&panel, x->bytes + (size_t)(at * 3 * x->slots) * BLOCK, x->slots, n, &sums);
+            add_blocks(type, &panel, &sums, x, at, n, sum);
+        }
+        for (int c = 0; c < x->n; c++)
+            _mm512_mask_storeu_ps(y[c] + place.first, place.lanes, sum[c]);
+        r = place.next;
+    }
+    _tile_release();
+}
+
+#define COLUMNS(name, type)                                                                        \
+    static void columns_##name(const struct matrix *w, const struct cpu_columns *x, int first,     \
+                               int last, float *const *y) {                                        \
+        multiply_columns(type, w, x, first, last, y);                                              \
+    }
+COLUMNS(q8_0, DTYPE_Q8_0)
+COLUMNS(q4_0, DTYPE_Q4_0)
+COLUMNS(q4_1, DTYPE_Q4_1)
+COLUMNS(q5_0, DTYPE_Q5_0)
+COLUMNS(q5_1, DTYPE_Q5_1)
+
+void kernels_amx_set(struct kernels *kernels) {
+    kernels->gemm = gemm;
+    kernels->split_row = split_row;
+    kernels->dot_columns[DTYPE_Q8_0] = columns_q8_0;
+    kernels->dot_columns[DTYPE_Q4_0] = columns_q4_0;
+    kernels->dot_columns[DTYPE_Q4_1] = columns_q4_1;
+    kernels->dot_columns[DTYPE_Q5_0] = columns_q5_0;
+    kernels->dot_columns[DTYPE_Q5_1] = columns_q5_1;
 }
