@@ -62,8 +62,10 @@ static void place_columns(struct engine *e, struct carver *c) {
     e->columns.sums = carve(c, COLUMN_SUMS * e->sums_stride, sizeof(float));
     e->columns.digit_sums = carve(c, COLUMN_SUMS * e->sums_stride, sizeof(float));
     e->columns.digits = carve(c, MOST_COLUMNS * 2 * e->row_stride, sizeof(int16_t));
-    e->columns.bytes = carve(c, MOST_COLUMNS * 3 * e->row_stride, sizeof(int8_t));
-    e->columns.factors = carve(c, MOST_COLUMNS * 2 * e->sums_stride, sizeof(float));
+    const size_t blocks = 4 * vector_groups(e->row_stride);
+    e->columns.bytes = carve(c, MOST_COLUMNS * 3 * BLOCK * blocks, sizeof(int8_t));
+    e->columns.parts = carve(c, MOST_COLUMNS * 4 * BLOCK * blocks, sizeof(int8_t));
+    e->columns.factors = carve(c, MOST_COLUMNS * 2 * blocks, sizeof(float));
     for (int i = 0; i < MOST_COLUMNS; i++)
         place_vector(&e->vectors[i], e->row_stride, c);
 }

@@ -84,9 +84,32 @@ struct cpu_columns {
     int16_t *digits; /* [padded / BLOCK, slots, 2, BLOCK] */
     float digit_scales[MOST_COLUMNS];
     float *digit_sums; /* f32 [padded / BLOCK, COLUMN_SUMS] */
-    int8_t *bytes;     /* [padded / BLOCK, 3, slots, BLOCK] digits of vectors' blocks (AVX-512) */
-    float *factors;    /* f32 [padded / BLOCK, MOST_COLUMNS, 2] their factors */
+    int8_t *bytes;  /* [4 * vector_groups, 3, slots, BLOCK] digits of vectors' blocks (AVX-512) */
+    int8_t *parts;  /* [4 * vector_groups, 2, slots, 2, BLOCK] their numbers as two parts of 12
+                       bits, each as what its upper 8 are worth and its lower 4 */
+    float *factors; /* f32 [4 * vector_groups, MOST_COLUMNS, 2] their factors */
 };
+
+/* CALL with the number of slots as a constant. Sanitizers make each body many times as large, and
+ * clang as slow: there one takes all numbers (KERNELS_ONE_BODY, Makefile). */
+#ifdef KERNELS_ONE_BODY
+#define SLOTS_SWITCH(slots, CALL) CALL(slots)
+#else
+#define SLOTS_SWITCH(slots, CALL)                                                                  \
+    switch (slots) {                                                                               \
+    case 2:                                                                                        \
+        CALL(2);                                                                                   \
+        break;                                                                                     \
+    case 4:                                                                                        \
+        CALL(4);                                                                                   \
+        break;                                                                                     \
+    case 6:                                                                                        \
+        CALL(6);                                                                                   \
+        break;                                                                                     \
+    default:                                                                                       \
+        CALL(MOST_COLUMNS);                                                                        \
+    }
+#endif
 
 /* C[m, 16 * n_panels] (+)= A[m, 2 * k_pairs] . panels
  * A panel holds, for each pair of k, 16 lanes of two bf16. */

@@ -166,81 +166,156 @@ static void split_row(const uint16_t *codes, const float *scales, const float *m
 
 /* ---- a few vectors against block formats ---- */
 
-/* A block's sums: rows are columns of the first digit, of the second and of the third. */
+/* A block's sums: rows are columns of the first digit, of the second and of the third, or of the
+ * first part and of the second. */
 struct column_sums {
     _Alignas(64) int32_t of[PANEL_BLOCKS][3 * MOST_COLUMNS][PANEL_ROWS];
 };
 
-/* Tiles 0: sums of the first two digits, 1: of the third, 2 and 3: those digits, 4: codes. */
-static void configure_columns(int slots) {
+/* Tiles 0 and 5: sums of the first two digits, 1 and 6: of the third, 2 and 3: those digits, 4 and
+ * 7: codes. Codes of four bits: 0 and 5 are sums of both parts, and 2 these. */
+static void configure_columns(int slots, bool narrow) {
     _Alignas(64) struct tile_config config = { .palette = 1 };
-    for (int i = 0; i < 5; i++) {
-        config.bytes[i] = i == 2 || i == 3 ? BLOCK : ROW_BYTES;
-        config.rows[i] = (uint8_t)(i == 4 ? BLOCK_WORDS : i % 2 ? slots : 2 * slots);
+    const int words = narrow ? 2 * BLOCK_WORDS : BLOCK_WORDS;
+    const int rows[] = { 2 * slots, slots, 2 * slots, slots, words, 2 * slots, slots, words };
+    for (int i = 0; i < 8; i++) {
+        config.bytes[i] = !narrow && (i == 2 || i == 3) ? BLOCK : ROW_BYTES;
+        config.rows[i] = (uint8_t)rows[i];
     }
     __asm__ volatile("" : : "r"(&config) : "memory"); /* as above */
     _tile_loadconfig(&config);
 }
 
-/* `digits`: of block 0 of the n blocks. */
-static void sum_blocks(const struct panel *panel, const int8_t *digits, int slots, int n,
-                       struct column_sums *sums) {
+#define SUM_DIGITS(first, third, weights, b)                                                       \
+    do {                                                                                           \
+        _tile_loadd(2, digits + 3 * slots * BLOCK * (b), BLOCK);                                   \
+        _tile_loadd(3, digits + (3 * (b) + 2) * slots * BLOCK, BLOCK);                             \
+        _tile_loadd(weights, panel->codes[b], ROW_BYTES);                                          \
+        _tile_zero(first);                                                                         \
+        _tile_zero(third);                                                                         \
+        _tile_dpbssd(first, 2, weights);                                                           \
+        _tile_dpbssd(third, 3, weights);                                                           \
+    } while (0)
+#define STORE_DIGITS(first, third, b)                                                              \
+    do {                                                                                           \
+        _tile_stored(first, sums->of[b], ROW_BYTES);                                               \
+        _tile_stored(third, sums->of[b] + 2 * slots, ROW_BYTES);                                   \
+    } while (0)
+
+/* Up to four blocks; `digits`: of the first one. What is behind the last one is of no use. */
+ALWAYS_INLINE void sum_digits(const struct panel *panel, const int8_t *digits, int n,
+                              const int slots, struct column_sums *sums) {
+    SUM_DIGITS(0, 1, 4, 0);
+    SUM_DIGITS(5, 6, 7, 1);
+    STORE_DIGITS(0, 1, 0);
+    if (n > 2) SUM_DIGITS(0, 1, 4, 2);
+    STORE_DIGITS(5, 6, 1);
+    if (n <= 2) return;
+    SUM_DIGITS(5, 6, 7, 3);
+    STORE_DIGITS(0, 1, 2);
+    STORE_DIGITS(5, 6, 3);
+}
+
+#define SUM_PARTS(sum, weights, b)                                                                 \
+    do {                                                                                           \
+        _tile_loadd(2, parts + 4 * slots * BLOCK * (b), ROW_BYTES);                                \
+        _tile_loadd(weights, panel->codes[b], ROW_BYTES);                                          \
+        _tile_zero(sum);                                                                           \
+        if (with_sign)                                                                             \
+            _tile_dpbssd(sum, 2, weights);                                                         \
+        else                                                                                       \
+            _tile_dpbsud(sum, 2, weights);                                                         \
+    } while (0)
+
+ALWAYS_INLINE void sum_parts(const struct panel *panel, const int8_t *parts, int n, const int slots,
+                             const bool with_sign, struct column_sums *sums) {
+    SUM_PARTS(0, 4, 0);
+    SUM_PARTS(5, 7, 1);
+    _tile_stored(0, sums->of[0], ROW_BYTES);
+    if (n > 2) SUM_PARTS(0, 4, 2);
+    _tile_stored(5, sums->of[1], ROW_BYTES);
+    if (n <= 2) return;
+    SUM_PARTS(5, 7, 3);
+    _tile_stored(0, sums->of[2], ROW_BYTES);
+    _tile_stored(5, sums->of[3], ROW_BYTES);
+}
+
+/* Blocks at to at + n - 1 of the panel's rows and of all columns. */
+ALWAYS_INLINE void sum_blocks(enum dtype type, const struct panel *panel,
+                              const struct cpu_columns *x, int at, int n, const int slots,
+                              struct column_sums *sums) {
+    const size_t of_block = (size_t)slots * BLOCK;
     __asm__ volatile("" : : "r"(panel) : "memory"); /* gcc 12 does not see that tiles read it */
-    for (int b = 0; b < n; b++, digits += 3 * slots * BLOCK) {
-        _tile_loadd(2, digits, BLOCK);
-        _tile_loadd(3, digits + 2 * slots * BLOCK, BLOCK);
-        _tile_loadd(4, panel->codes[b], ROW_BYTES);
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_dpbssd(0, 2, 4);
-        _tile_dpbssd(1, 3, 4);
-        _tile_stored(0, sums->of[b], ROW_BYTES);
-        _tile_stored(1, sums->of[b] + 2 * slots, ROW_BYTES);
-    }
+    if (panel_is_narrow(type))
+        sum_parts(panel, x->parts + (size_t)at * 4 * of_block, n, slots,
+                  block_layout(type).over > 0, sums);
+    else
+        sum_digits(panel, x->bytes + (size_t)at * 3 * of_block, n, slots, sums);
 }
 
 ALWAYS_INLINE __m512 sums_of(const struct column_sums *sums, int b, int row) {
     return _mm512_cvtepi32_ps(_mm512_load_si512(sums->of[b][row]));
 }
 
-ALWAYS_INLINE void add_blocks(enum dtype type, const struct panel *panel,
-                              const struct column_sums *sums, const struct cpu_columns *x, int at,
-                              int n, __m512 *to) {
-    const float *factors = x->factors + (size_t)at * MOST_COLUMNS * 2;
-    for (int c = 0; c < x->n; c++) {
-        __m512 own = _mm512_setzero_ps();
-        for (int b = 0; b < n; b++)
-            own = panel_add(type, panel, b,
-                            panel_value(sums_of(sums, b, c), sums_of(sums, b, x->slots + c),
-                                        sums_of(sums, b, 2 * x->slots + c)),
-                            factors + (b * MOST_COLUMNS + c) * 2, own);
-        to[c] = _mm512_add_ps(to[c], own);
-    }
+ALWAYS_INLINE __m512 value_of(enum dtype type, const struct column_sums *sums, int b, int c,
+                              const int slots) {
+    const __m512 first = sums_of(sums, b, c), second = sums_of(sums, b, slots + c);
+    return panel_is_narrow(type) ? panel_narrow_value(first, second)
+                                 : panel_value(first, second, sums_of(sums, b, 2 * slots + c));
 }
 
-ALWAYS_INLINE void multiply_columns(enum dtype type, const struct matrix *w,
-                                    const struct cpu_columns *x, int first, int last,
-                                    float *const *y) {
+ALWAYS_INLINE void add_blocks(enum dtype type, const struct panel *panel,
+                              const struct column_sums *sums, const float *factors, int n,
+                              const int slots, const struct panel_place *place, int at,
+                              __m512 *to) {
+    __m512 own[MOST_COLUMNS];
+#pragma GCC unroll 8
+    for (int c = 0; c < slots; c++)
+        own[c] = _mm512_setzero_ps();
+    for (int b = 0; b < n; b++) {
+        panel_fetch(type, place, at + b);
+#pragma GCC unroll 8
+        for (int c = 0; c < slots; c++)
+            own[c] = panel_add(type, panel, b, value_of(type, sums, b, c, slots),
+                               factors + (b * MOST_COLUMNS + c) * 2, own[c]);
+    }
+#pragma GCC unroll 8
+    for (int c = 0; c < slots; c++)
+        to[c] = _mm512_add_ps(to[c], own[c]);
+}
+
+ALWAYS_INLINE void multiply_slots(enum dtype type, const struct matrix *w,
+                                  const struct cpu_columns *x, int first, int last, float *const *y,
+                                  const int slots) {
     const int blocks = w->columns / BLOCK;
-    configure_columns(x->slots);
+    configure_columns(slots, panel_is_narrow(type));
     for (int r = first; r < last;) {
         const struct panel_place place = panel_place(w, r, last);
         __m512 sum[MOST_COLUMNS];
-        for (int c = 0; c < x->n; c++)
+        for (int c = 0; c < slots; c++)
             sum[c] = _mm512_setzero_ps();
         for (int at = 0; at < blocks; at += PANEL_BLOCKS) {
             const int n = blocks - at < PANEL_BLOCKS ? blocks - at : PANEL_BLOCKS;
             struct panel panel;
             struct column_sums sums;
-            panel_group(type, &place, at, n, true, &panel);
-            sum_blocks(&panel, x->bytes + (size_t)(at * 3 * x->slots) * BLOCK, x->slots, n, &sums);
-            add_blocks(type, &panel, &sums, x, at, n, sum);
+            panel_group(type, &place, at, n, PANEL_TILES, &panel);
+            sum_blocks(type, &panel, x, at, n, slots, &sums);
+            add_blocks(type, &panel, &sums, x->factors + (size_t)at * MOST_COLUMNS * 2, n, slots,
+                       &place, at, sum);
         }
         for (int c = 0; c < x->n; c++)
             _mm512_mask_storeu_ps(y[c] + place.first, place.lanes, sum[c]);
         r = place.next;
     }
     _tile_release();
+}
+
+ALWAYS_INLINE void multiply_columns(enum dtype type, const struct matrix *w,
+                                    const struct cpu_columns *x, int first, int last,
+                                    float *const *y) {
+#define CALL(slots) multiply_slots(type, w, x, first, last, y, slots)
+    SLOTS_SWITCH(x->slots, CALL);
+#undef CALL
 }
 
 #define COLUMNS(name, type)                                                                        \

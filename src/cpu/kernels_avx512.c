@@ -459,16 +459,37 @@ static void round_vector(const float *x, int n, struct cpu_vector *out) {
     }
 }
 
+/* 16 numbers of a block, from `at` on, as parts: of column c of `slots`, all parts of the block. */
+static void spread_parts(const struct cpu_block *from, int at, int c, int slots, int8_t *parts) {
+    __m512i q = _mm512_setzero_si512();
+    for (int digit = 0; digit < 3; digit++)
+        q = _mm512_add_epi32(_mm512_slli_epi32(q, 8),
+                             _mm512_cvtepi8_epi32(_mm_loadu_si128(
+                                 (const __m128i *)(const void *)(from->digits[digit] + at))));
+    const __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(2048)), 12);
+    const __m512i both[2] = { upper, _mm512_sub_epi32(q, _mm512_slli_epi32(upper, 12)) };
+    for (int i = 0; i < 2; i++) {
+        int8_t *to = parts + (i * slots + c) * 2 * BLOCK + at;
+        _mm_storeu_si128((__m128i *)(void *)to,
+                         _mm512_cvtepi32_epi8(_mm512_srai_epi32(both[i], 4)));
+        _mm_storeu_si128((__m128i *)(void *)(to + BLOCK),
+                         _mm512_cvtepi32_epi8(_mm512_and_si512(both[i], _mm512_set1_epi32(15))));
+    }
+}
+
 static void spread_column(const struct cpu_vector *v, int n, struct cpu_columns *x, int column) {
     const int last = column == x->n - 1 ? x->slots : column + 1;
+    const size_t slots = (size_t)x->slots;
     body_spread_column(v, n, x, column);
-    for (int b = 0; b * BLOCK < n; b++)
+    for (size_t b = 0; b * BLOCK < (size_t)n; b++)
         for (int c = column; c < last; c++) {
             const struct cpu_block *from = &v->blocks[b];
-            for (int digit = 0; digit < 3; digit++)
-                memcpy(x->bytes + ((size_t)(3 * b + digit) * (size_t)x->slots + (size_t)c) * BLOCK,
+            for (size_t digit = 0; digit < 3; digit++)
+                memcpy(x->bytes + ((3 * b + digit) * slots + (size_t)c) * BLOCK,
                        from->digits[digit], BLOCK);
-            memcpy(x->factors + ((size_t)b * MOST_COLUMNS + (size_t)c) * 2, from->factors,
+            for (int at = 0; at < BLOCK; at += BLOCK / 2)
+                spread_parts(from, at, c, x->slots, x->parts + 4 * BLOCK * b * slots);
+            memcpy(x->factors + (b * MOST_COLUMNS + (size_t)c) * 2, from->factors,
                    sizeof from->factors);
         }
 }

@@ -49,15 +49,21 @@ ALWAYS_INLINE __m128 sums_of_4(__m512i q) {
 /* What is made of a block's digits and its scale. */
 ALWAYS_INLINE void sum_digits(struct cpu_block *block, float scale) {
     const __m256i ones = _mm256_set1_epi8(1);
-#pragma GCC unroll 3
-    for (int i = 0; i < 3; i++) {
-        const __m256i digits = _mm256_loadu_si256((const __m256i *)(const void *)block->digits[i]);
-        const __m256i eight = _mm256_dpbusd_epi32(_mm256_setzero_si256(), ones, digits);
-        block->digit_sums[i] = _mm512_reduce_add_epi32(_mm512_zextsi256_si512(eight));
-    }
+    __m256i sums[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        sums[i] = i == 3 ? _mm256_setzero_si256()
+                         : _mm256_dpbusd_epi32(
+                               _mm256_setzero_si256(), ones,
+                               _mm256_loadu_si256((const __m256i *)(const void *)block->digits[i]));
+    const __m256i halves =
+        _mm256_hadd_epi32(_mm256_hadd_epi32(sums[0], sums[1]), _mm256_hadd_epi32(sums[2], sums[3]));
+    const __m128i all =
+        _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+    memcpy(block->digit_sums, &all, sizeof block->digit_sums);
     block->factors[0] = scale;
-    const int32_t *sums = block->digit_sums;
-    block->factors[1] = (float)(65536 * sums[0] + 256 * sums[1] + sums[2]) * scale;
+    const int32_t *of = block->digit_sums;
+    block->factors[1] = (float)(65536 * of[0] + 256 * of[1] + of[2]) * scale;
 }
 
 /* Block b: numbers of up to MOST for the largest of 32 values. */
@@ -174,13 +180,15 @@ ALWAYS_INLINE void multiply_blocks(enum dtype type, const struct matrix *w,
         for (int at = 0; at < blocks; at += PANEL_BLOCKS) {
             const int some = blocks - at < PANEL_BLOCKS ? blocks - at : PANEL_BLOCKS;
             struct panel panel;
-            panel_group(type, &place, at, some, false, &panel);
+            panel_group(type, &place, at, some, PANEL_UNSIGNED, &panel);
             for (int c = 0; c < n; c++) {
                 const struct cpu_block *v = x[c]->blocks + at;
                 __m512 own = _mm512_setzero_ps();
-                for (int b = 0; b < some; b++)
+                for (int b = 0; b < some; b++) {
+                    if (c == 0) panel_fetch(type, &place, at + b);
                     own = panel_add(type, &panel, b, panel_products(type, &panel, b, v + b),
                                     v[b].factors, own);
+                }
                 sum[c] = _mm512_add_ps(sum[c], own);
             }
         }

@@ -20,8 +20,12 @@ enum {
     BLOCK_WORDS = BLOCK / 4
 };
 
+/* Tiles take codes as they are; those of four bits times 16 as well, behind which they stand
+ * (panel_halves_of). vpdpbusd takes them without a sign, with `over` added. */
+enum panel_form { PANEL_UNSIGNED, PANEL_TILES };
+
 struct panel {
-    __m512i codes[PANEL_BLOCKS][BLOCK_WORDS];
+    __m512i codes[PANEL_BLOCKS][2 * BLOCK_WORDS];
     __m512 scales[PANEL_BLOCKS], mins[PANEL_BLOCKS];
 };
 
@@ -101,29 +105,45 @@ ALWAYS_INLINE __m512i panel_fifth(__m512i codes, __m512i bits, const int i) {
                                 _mm512_set1_epi8(16));
 }
 
-/* Signed codes are those of the file; others have `over` added. */
-ALWAYS_INLINE __m512i panel_code(enum dtype type, __m512i code, const bool is_signed) {
+/* Formats whose codes have four bits. */
+ALWAYS_INLINE bool panel_is_narrow(enum dtype type) {
+    return type == DTYPE_Q4_0 || type == DTYPE_Q4_1;
+}
+
+ALWAYS_INLINE __m512i panel_code(enum dtype type, __m512i code, const enum panel_form form) {
     const int over = block_layout(type).over;
     if (type == DTYPE_Q8_0)
-        return is_signed ? code : _mm512_xor_si512(code, _mm512_set1_epi8((char)0x80));
-    return is_signed && over ? _mm512_sub_epi8(code, _mm512_set1_epi8((char)over)) : code;
+        return form == PANEL_TILES ? code : _mm512_xor_si512(code, _mm512_set1_epi8((char)0x80));
+    return form == PANEL_TILES && over ? _mm512_sub_epi8(code, _mm512_set1_epi8((char)over)) : code;
+}
+
+/* A code in the upper four bits, times 16; with `over` below 0. */
+ALWAYS_INLINE __m512i panel_code_16(enum dtype type, __m512i code) {
+    const __m512i own = _mm512_and_si512(code, _mm512_set1_epi8((char)0xf0));
+    return block_layout(type).over ? _mm512_xor_si512(own, _mm512_set1_epi8((char)0x80)) : own;
 }
 
 /* Words of codes of one block; a word has four of eight bits, or four and the 16th from there on.
  */
 ALWAYS_INLINE void panel_codes(enum dtype type, __m512i word, __m512i bits, const int i,
-                               const bool is_signed, __m512i *codes) {
+                               const enum panel_form form, __m512i *codes) {
     if (type == DTYPE_Q8_0) {
-        codes[i] = panel_code(type, word, is_signed);
+        codes[i] = panel_code(type, word, form);
         return;
+    }
+    __m512i *plain = codes;
+    if (panel_is_narrow(type) && form == PANEL_TILES) {
+        codes[i] = panel_code_16(type, _mm512_slli_epi16(word, 4));
+        codes[i + 4] = panel_code_16(type, word);
+        plain += BLOCK_WORDS;
     }
     __m512i low = low_bits(word), high = low_bits(_mm512_srli_epi16(word, 4));
     if (block_layout(type).bits) {
         low = panel_fifth(low, bits, i);
         high = panel_fifth(high, bits, i + 4);
     }
-    codes[i] = panel_code(type, low, is_signed);
-    codes[i + 4] = panel_code(type, high, is_signed);
+    plain[i] = panel_code(type, low, form);
+    plain[i + 4] = panel_code(type, high, form);
 }
 
 ALWAYS_INLINE void panel_header(enum dtype type, __m512i word, struct panel *to, int b) {
@@ -133,7 +153,7 @@ ALWAYS_INLINE void panel_header(enum dtype type, __m512i word, struct panel *to,
 
 /* One block, at p. */
 ALWAYS_INLINE void panel_block(enum dtype type, const unsigned char *p, size_t stride,
-                               const bool is_signed, struct panel *to, int b) {
+                               const enum panel_form form, struct panel *to, int b) {
     const struct block_layout f = block_layout(type);
     const __m512i bits = f.bits ? panel_word(p + f.bits, stride) : _mm512_setzero_si512();
     panel_header(type, panel_word(p, stride), to, b);
@@ -144,13 +164,13 @@ ALWAYS_INLINE void panel_block(enum dtype type, const unsigned char *p, size_t s
         panel_words(p + f.codes + 16 * i, stride, words);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++)
-            panel_codes(type, words[j], bits, 4 * i + j, is_signed, to->codes[b]);
+            panel_codes(type, words[j], bits, 4 * i + j, form, to->codes[b]);
     }
 }
 
 /* Four blocks of whole words, at p. */
 ALWAYS_INLINE void panel_words_of_four(enum dtype type, const unsigned char *p, size_t stride,
-                                       struct panel *to) {
+                                       const enum panel_form form, struct panel *to) {
     const struct block_layout f = block_layout(type);
     const int of_block = f.bytes / 4, header = f.codes / 4;
     __m512i bits = _mm512_setzero_si512();
@@ -166,7 +186,7 @@ ALWAYS_INLINE void panel_words_of_four(enum dtype type, const unsigned char *p, 
             else if (at < header)
                 bits = words[j];
             else
-                panel_codes(type, words[j], bits, at - header, false, to->codes[b]);
+                panel_codes(type, words[j], bits, at - header, form, to->codes[b]);
         }
     }
 }
@@ -188,29 +208,32 @@ ALWAYS_INLINE struct panel_place panel_place(const struct matrix *w, int r, int 
     const int first = r + rows <= w->rows ? r : w->rows - rows;
     const int next = last < first + rows ? last : first + rows;
     const unsigned lanes = (1u << (next - first)) - (1u << (r - first));
-    return (struct panel_place){ w->data + (size_t)first * w->row_bytes,
-                                 narrow ? 0 : w->row_bytes, first, next, (__mmask16)lanes };
+    return (struct panel_place){ w->data + (size_t)first * w->row_bytes, narrow ? 0 : w->row_bytes,
+                                 first, next, (__mmask16)lanes };
 }
 
-/* Asks for the part of the next panel that lies as far behind its begin. */
-ALWAYS_INLINE void panel_fetch(const struct panel_place *place, size_t from, size_t bytes) {
-    const unsigned char *next = place->rows + PANEL_ROWS * (place->stride + from);
-    for (size_t i = 0; i < PANEL_ROWS * bytes; i += 64)
+/* Asks for what is as far behind the next panel's begin as block b of 16 rows of this one would be
+ * if each had its blocks beside each other. Between sums: where many lines are asked for at once
+ * everything waits. */
+ALWAYS_INLINE void panel_fetch(enum dtype type, const struct panel_place *place, int b) {
+    const size_t bytes = PANEL_ROWS * (size_t)block_layout(type).bytes;
+    const unsigned char *next = place->rows + PANEL_ROWS * place->stride + (size_t)b * bytes;
+#pragma GCC unroll 9
+    for (size_t i = 0; i < bytes; i += 64)
         _mm_prefetch((const char *)next + i, _MM_HINT_T0);
 }
 
 /* Blocks at to at + n - 1. */
 ALWAYS_INLINE void panel_group(enum dtype type, const struct panel_place *place, int at,
-                               const int n, const bool is_signed, struct panel *to) {
+                               const int n, const enum panel_form form, struct panel *to) {
     const size_t bytes = (size_t)block_layout(type).bytes;
     const unsigned char *p = place->rows + (size_t)at * bytes;
-    panel_fetch(place, (size_t)at * bytes, (size_t)n * bytes);
     if (n == PANEL_BLOCKS && bytes % 4 == 0) {
-        panel_words_of_four(type, p, place->stride, to);
+        panel_words_of_four(type, p, place->stride, form, to);
         return;
     }
     for (int b = 0; b < n; b++)
-        panel_block(type, p + (size_t)b * bytes, place->stride, is_signed, to, b);
+        panel_block(type, p + (size_t)b * bytes, place->stride, form, to, b);
 }
 
 /* ---- sums ---- */
@@ -219,6 +242,11 @@ ALWAYS_INLINE void panel_group(enum dtype type, const struct panel_place *place,
 ALWAYS_INLINE __m512 panel_value(__m512 a, __m512 b, __m512 c) {
     const __m512 lower = _mm512_fmadd_ps(b, _mm512_set1_ps(256), c);
     return _mm512_fmadd_ps(a, _mm512_set1_ps(65536), lower);
+}
+
+/* 4096 * a + b: with codes of four bits the same, as both are rounded once, at the end. */
+ALWAYS_INLINE __m512 panel_narrow_value(__m512 a, __m512 b) {
+    return _mm512_fmadd_ps(a, _mm512_set1_ps(4096), b);
 }
 
 /* The sum of a group with what block b adds to it: `value`, in units of both scales, and its

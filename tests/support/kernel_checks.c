@@ -244,8 +244,9 @@ static bool dot_columns_case(const struct kernels *k, enum dtype type, int rows,
                              aligned(MOST_COLUMNS * room * 4),
                              { NAN },
                              aligned(room / BLOCK * COLUMN_SUMS * 4),
-                             aligned(MOST_COLUMNS * 3 * room),
-                             aligned(MOST_COLUMNS * 2 * room / BLOCK * 4) };
+                             aligned(MOST_COLUMNS * 3 * 4 * BLOCK * vector_groups(room)),
+                             aligned(MOST_COLUMNS * 4 * 4 * BLOCK * vector_groups(room)),
+                             aligned(MOST_COLUMNS * 2 * 4 * vector_groups(room) * 4) };
     float *alone[MOST_COLUMNS], *together[MOST_COLUMNS];
     bool ok = true;
     memset(x.sums, 0, room / BLOCK * COLUMN_SUMS * 4);
@@ -271,7 +272,7 @@ static bool dot_columns_case(const struct kernels *k, enum dtype type, int rows,
     }
     munmap(memory.map, memory.map_bytes);
     free(x.values), free(x.sums), free(x.digits), free(x.digit_sums);
-    free(x.bytes), free(x.factors);
+    free(x.bytes), free(x.parts), free(x.factors);
     return ok;
 }
 

@@ -275,8 +275,9 @@ static bool products_case(const struct kernels *k, const struct coded *c, int i,
                              take(MOST_COLUMNS * room * 4),
                              { NAN },
                              take(room / BLOCK * COLUMN_SUMS * 4),
-                             take(MOST_COLUMNS * 3 * room),
-                             take(MOST_COLUMNS * 2 * room / BLOCK * 4) };
+                             take(MOST_COLUMNS * 3 * 4 * BLOCK * vector_groups(room)),
+                             take(MOST_COLUMNS * 4 * 4 * BLOCK * vector_groups(room)),
+                             take(MOST_COLUMNS * 2 * 4 * vector_groups(room) * 4) };
     float *alone[MOST_COLUMNS], *together[MOST_COLUMNS];
     bool good = true;
     memset(x.sums, 0, room / BLOCK * COLUMN_SUMS * 4);
@@ -306,7 +307,7 @@ static bool products_case(const struct kernels *k, const struct coded *c, int i,
         free(alone[j]), free(together[j]), free_vector(&v[j]);
     }
     free(x.values), free(x.sums), free(x.digits), free(x.digit_sums);
-    free(x.bytes), free(x.factors);
+    free(x.bytes), free(x.parts), free(x.factors);
     return good;
 }
 
