@@ -46,7 +46,7 @@ struct cpu_group {
 struct cpu_block {
     int8_t digits[3][BLOCK];
     int32_t digit_sums[3];
-    float factors[2]; /* the scale; what the block's numbers come to, times that */
+    float factors[2]; /* the scale; the sum of the numbers */
     int32_t unused[3];
 };
 

@@ -63,7 +63,7 @@ ALWAYS_INLINE void sum_digits(struct cpu_block *block, float scale) {
     memcpy(block->digit_sums, &all, sizeof block->digit_sums);
     block->factors[0] = scale;
     const int32_t *of = block->digit_sums;
-    block->factors[1] = (float)(65536 * of[0] + 256 * of[1] + of[2]) * scale;
+    block->factors[1] = (float)(65536 * of[0] + 256 * of[1] + of[2]);
 }
 
 /* Block b: numbers of up to MOST for the largest of 32 values. */

@@ -250,12 +250,12 @@ ALWAYS_INLINE __m512 panel_narrow_value(__m512 a, __m512 b) {
 }
 
 /* The sum of a group with what block b adds to it: `value`, in units of both scales, and its
- * minima. `x`: the vector's scale and sum. */
+ * minima. `x`: the vector's scale and the sum of its numbers. */
 ALWAYS_INLINE __m512 panel_add(enum dtype type, const struct panel *panel, int b, __m512 value,
                                const float *x, __m512 sum) {
-    const __m512 own = _mm512_mul_ps(value, _mm512_set1_ps(x[0]));
-    sum = _mm512_fmadd_ps(own, panel->scales[b], sum);
-    return block_has_min(type) ? _mm512_fmadd_ps(panel->mins[b], _mm512_set1_ps(x[1]), sum) : sum;
+    __m512 own = _mm512_mul_ps(value, panel->scales[b]);
+    if (block_has_min(type)) own = _mm512_fmadd_ps(panel->mins[b], _mm512_set1_ps(x[1]), own);
+    return _mm512_fmadd_ps(own, _mm512_set1_ps(x[0]), sum);
 }
 
 #endif
