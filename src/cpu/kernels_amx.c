@@ -1,8 +1,8 @@
-/* A panel is already what a B tile holds: 16 pairs of k by 16 lanes. Two A tiles (32 vectors) meet
- * two B tiles (two panels) in four accumulators, which stay in their tiles for as many steps of K
- * as there are. What does not fill tiles - the last steps of K - and sums with scales go to
- * AVX-512. How many vectors there are does not decide, so that a vector's bits do not depend on how
- * many others it comes with. */
+/* Many vectors: a panel is already what a B tile holds, 16 pairs of k by 16 lanes. Two A tiles (32
+ * vectors) meet two B tiles (two panels) in four accumulators, which stay in their tiles for as
+ * many steps of K as there are. What does not fill tiles - the last steps of K - and sums with
+ * scales go to AVX-512. How many vectors there are does not decide, so that a vector's bits do not
+ * depend on how many others it comes with. */
 #include "cpu/kernels_amx.h"
 
 #include "cpu/kernels_avx512_panels.h"
@@ -313,6 +313,10 @@ ALWAYS_INLINE void multiply_slots(enum dtype type, const struct matrix *w,
 ALWAYS_INLINE void multiply_columns(enum dtype type, const struct matrix *w,
                                     const struct cpu_columns *x, int first, int last,
                                     float *const *y) {
+    if (x->slots == 2 && !panel_is_narrow(type)) { /* they fill too little of a tile */
+        kernels_avx512.dot_columns[type](w, x, first, last, y);
+        return;
+    }
 #define CALL(slots) multiply_slots(type, w, x, first, last, y, slots)
     SLOTS_SWITCH(x->slots, CALL);
 #undef CALL

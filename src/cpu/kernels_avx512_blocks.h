@@ -2,10 +2,11 @@
  * this file.
  *
  * A vector is whole numbers of 24 bits for each block, in three digits of 8, and a scale
- * (round_vector). A group of four blocks is two registers of codes: the first 16 of each block, and
- * its last 16. Codes are made unsigned, and vpdpbusd takes 64 products of them at a time, exactly:
- * a block has four lanes, and both registers go to the same. What codes have too much, and minima,
- * are multiplied with the sums of the numbers. */
+ * (round_vector). Codes are made unsigned, and vpdpbusd takes 64 products of them at a time,
+ * exactly. Blocks of 32 lie in panels (kernels_avx512_panels.h). Of superblocks a group of four
+ * blocks is two registers of codes: the first 16 of each block, and its last 16; a block has four
+ * lanes, and both registers go to the same. What codes have too much, and minima, are multiplied
+ * with the sums of the numbers. */
 
 #include "cpu/kernels_avx512_panels.h"
 

@@ -20,8 +20,8 @@ enum {
     BLOCK_WORDS = BLOCK / 4
 };
 
-/* Tiles take codes as they are; those of four bits times 16 as well, behind which they stand
- * (panel_halves_of). vpdpbusd takes them without a sign, with `over` added. */
+/* Tiles take codes as they are; those of four bits times 16 as well, behind which they stand.
+ * vpdpbusd takes them without a sign, with `over` added. */
 enum panel_form { PANEL_UNSIGNED, PANEL_TILES };
 
 struct panel {
