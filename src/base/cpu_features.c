@@ -54,7 +54,8 @@ void cpu_features_detect(struct cpu_features *features) {
                        ALL(seven[ECX], 1 /* VBMI */, 11 /* VNNI */) &&
                        ALL(seven_one[EAX], 5 /* BF16 */);
     features->amx = features->avx512 && (saved & tiles) == tiles &&
-                    ALL(seven[EDX], 22 /* AMX-BF16 */, 24 /* AMX-TILE */) && grant_tiles();
+                    ALL(seven[EDX], 22 /* AMX-BF16 */, 24 /* AMX-TILE */, 25 /* AMX-INT8 */) &&
+                    grant_tiles();
 }
 
 #else

@@ -7,7 +7,7 @@
 struct cpu_features {
     bool avx2;   /* with FMA, F16C and BMI2 */
     bool avx512; /* F, BW, VL, DQ, BF16, VBMI, VNNI: from Zen 4 and Sapphire Rapids on */
-    bool amx;    /* avx512, tiles with bf16, and the kernel grants the tile state */
+    bool amx; /* avx512, tiles with bf16 and 8-bit integers, and the kernel grants the tile state */
     bool neon;
 };
 

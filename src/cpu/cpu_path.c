@@ -62,10 +62,7 @@ enum reel_status cpu_path_choose(struct kernels *out, const char *name, struct r
     *out = *paths[found].kernels;
     out->name = paths[found].name;
 #if defined(__x86_64__)
-    if (strcmp(out->name, "amx") == 0) {
-        out->gemm = kernels_amx_gemm;
-        out->split_row = kernels_amx_split_row;
-    }
+    if (strcmp(out->name, "amx") == 0) kernels_amx_set(out);
 #endif
     return REEL_OK;
 }

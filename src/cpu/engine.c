@@ -26,6 +26,7 @@ static void place_vector(struct cpu_vector *v, size_t padded, struct carver *c) 
     v->digit_sums = carve(c, padded / BLOCK, sizeof(float));
     v->groups = carve(c, vector_groups(padded), sizeof(struct cpu_group));
     v->byte_sums = carve(c, 4 * vector_groups(padded), sizeof(float));
+    v->blocks = carve(c, 4 * vector_groups(padded), sizeof(struct cpu_block));
 }
 
 static void place_worker(struct engine *e, struct worker *w, struct carver *c) {
@@ -61,6 +62,10 @@ static void place_columns(struct engine *e, struct carver *c) {
     e->columns.sums = carve(c, COLUMN_SUMS * e->sums_stride, sizeof(float));
     e->columns.digit_sums = carve(c, COLUMN_SUMS * e->sums_stride, sizeof(float));
     e->columns.digits = carve(c, MOST_COLUMNS * 2 * e->row_stride, sizeof(int16_t));
+    const size_t blocks = 4 * vector_groups(e->row_stride);
+    e->columns.bytes = carve(c, MOST_COLUMNS * 3 * BLOCK * blocks, sizeof(int8_t));
+    e->columns.parts = carve(c, MOST_COLUMNS * 4 * BLOCK * blocks, sizeof(int8_t));
+    e->columns.factors = carve(c, MOST_COLUMNS * 2 * blocks, sizeof(float));
     for (int i = 0; i < MOST_COLUMNS; i++)
         place_vector(&e->vectors[i], e->row_stride, c);
 }

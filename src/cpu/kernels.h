@@ -41,6 +41,15 @@ struct cpu_group {
     float half_sums[2][16];             /* and of each */
 };
 
+/* A block of a vector as such numbers, for panels of rows (kernels_avx512_panels.h): two cache
+ * lines. */
+struct cpu_block {
+    int8_t digits[3][BLOCK];
+    int32_t digit_sums[3];
+    float factors[2]; /* the scale; the sum of the numbers */
+    int32_t unused[3];
+};
+
 static inline size_t vector_groups(size_t padded) { return padded / (4 * BLOCK) + 1; }
 
 /* One vector as matrix input, in the forms the paths like, each filled by round_vector: the sum of
@@ -57,6 +66,7 @@ struct cpu_vector {
     float *digit_sums; /* f32 [padded / BLOCK] sums of the whole numbers' values */
     struct cpu_group *groups; /* [vector_groups(padded)] whole numbers of 24 bits (AVX-512) */
     float *byte_sums;         /* f32 [4 * groups] of each block, the sum of what these are worth */
+    struct cpu_block *blocks; /* [4 * groups] the same by blocks */
 };
 
 #define MOST_COLUMNS 8  /* vectors that dot_columns takes */
@@ -74,7 +84,32 @@ struct cpu_columns {
     int16_t *digits; /* [padded / BLOCK, slots, 2, BLOCK] */
     float digit_scales[MOST_COLUMNS];
     float *digit_sums; /* f32 [padded / BLOCK, COLUMN_SUMS] */
+    int8_t *bytes;  /* [4 * vector_groups, 3, slots, BLOCK] digits of vectors' blocks (AVX-512) */
+    int8_t *parts;  /* [4 * vector_groups, 2, slots, 2, BLOCK] their numbers as two parts of 12
+                       bits, each as what its upper 8 are worth and its lower 4 */
+    float *factors; /* f32 [4 * vector_groups, MOST_COLUMNS, 2] their factors */
 };
+
+/* CALL with the number of slots as a constant. Sanitizers make each body many times as large, and
+ * clang as slow: there one takes all numbers (KERNELS_ONE_BODY, Makefile). */
+#ifdef KERNELS_ONE_BODY
+#define SLOTS_SWITCH(slots, CALL) CALL(slots)
+#else
+#define SLOTS_SWITCH(slots, CALL)                                                                  \
+    switch (slots) {                                                                               \
+    case 2:                                                                                        \
+        CALL(2);                                                                                   \
+        break;                                                                                     \
+    case 4:                                                                                        \
+        CALL(4);                                                                                   \
+        break;                                                                                     \
+    case 6:                                                                                        \
+        CALL(6);                                                                                   \
+        break;                                                                                     \
+    default:                                                                                       \
+        CALL(MOST_COLUMNS);                                                                        \
+    }
+#endif
 
 /* C[m, 16 * n_panels] (+)= A[m, 2 * k_pairs] . panels
  * A panel holds, for each pair of k, 16 lanes of two bf16. */

@@ -155,14 +155,28 @@ ALWAYS_INLINE void multiply_columns(multiply_some *multiply, enum dtype type,
         multiply_columns(multiply, type, w, x, first, last, y);                                    \
     }
 MULTIPLY(bf16, multiply_bf16, DTYPE_BF16)
-MULTIPLY(q8_0, multiply_blocks, DTYPE_Q8_0)
-MULTIPLY(q4_0, multiply_blocks, DTYPE_Q4_0)
-MULTIPLY(q4_1, multiply_blocks, DTYPE_Q4_1)
-MULTIPLY(q5_0, multiply_blocks, DTYPE_Q5_0)
-MULTIPLY(q5_1, multiply_blocks, DTYPE_Q5_1)
 MULTIPLY(q4_k, multiply_q4_q5_k, DTYPE_Q4_K)
 MULTIPLY(q5_k, multiply_q4_q5_k, DTYPE_Q5_K)
 MULTIPLY(q6_k, multiply_q6_k, DTYPE_Q6_K)
+
+/* The same for panels, whose number of columns is no constant. */
+#define MULTIPLY_PANELS(name, type)                                                                \
+    static void dot_rows_##name(const struct matrix *w, const struct cpu_vector *x, int first,     \
+                                int last, float *y) {                                              \
+        multiply_blocks(type, w, &x, first, last, &y, 1);                                          \
+    }                                                                                              \
+    static void dot_columns_##name(const struct matrix *w, const struct cpu_columns *x, int first, \
+                                   int last, float *const *y) {                                    \
+        const struct cpu_vector *vectors[MOST_COLUMNS];                                            \
+        for (int c = 0; c < x->n; c++)                                                             \
+            vectors[c] = &x->vectors[c];                                                           \
+        multiply_blocks(type, w, vectors, first, last, y, x->n);                                   \
+    }
+MULTIPLY_PANELS(q8_0, DTYPE_Q8_0)
+MULTIPLY_PANELS(q4_0, DTYPE_Q4_0)
+MULTIPLY_PANELS(q4_1, DTYPE_Q4_1)
+MULTIPLY_PANELS(q5_0, DTYPE_Q5_0)
+MULTIPLY_PANELS(q5_1, DTYPE_Q5_1)
 
 /* ---- many vectors ------------------------------------------------------------------------------
  */
@@ -445,6 +459,41 @@ static void round_vector(const float *x, int n, struct cpu_vector *out) {
     }
 }
 
+/* 16 numbers of a block, from `at` on, as parts: of column c of `slots`, all parts of the block. */
+static void spread_parts(const struct cpu_block *from, int at, int c, int slots, int8_t *parts) {
+    __m512i q = _mm512_setzero_si512();
+    for (int digit = 0; digit < 3; digit++)
+        q = _mm512_add_epi32(_mm512_slli_epi32(q, 8),
+                             _mm512_cvtepi8_epi32(_mm_loadu_si128(
+                                 (const __m128i *)(const void *)(from->digits[digit] + at))));
+    const __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(2048)), 12);
+    const __m512i both[2] = { upper, _mm512_sub_epi32(q, _mm512_slli_epi32(upper, 12)) };
+    for (int i = 0; i < 2; i++) {
+        int8_t *to = parts + (i * slots + c) * 2 * BLOCK + at;
+        _mm_storeu_si128((__m128i *)(void *)to,
+                         _mm512_cvtepi32_epi8(_mm512_srai_epi32(both[i], 4)));
+        _mm_storeu_si128((__m128i *)(void *)(to + BLOCK),
+                         _mm512_cvtepi32_epi8(_mm512_and_si512(both[i], _mm512_set1_epi32(15))));
+    }
+}
+
+static void spread_column(const struct cpu_vector *v, int n, struct cpu_columns *x, int column) {
+    const int last = column == x->n - 1 ? x->slots : column + 1;
+    const size_t slots = (size_t)x->slots;
+    body_spread_column(v, n, x, column);
+    for (size_t b = 0; b * BLOCK < (size_t)n; b++)
+        for (int c = column; c < last; c++) {
+            const struct cpu_block *from = &v->blocks[b];
+            for (size_t digit = 0; digit < 3; digit++)
+                memcpy(x->bytes + ((3 * b + digit) * slots + (size_t)c) * BLOCK,
+                       from->digits[digit], BLOCK);
+            for (int at = 0; at < BLOCK; at += BLOCK / 2)
+                spread_parts(from, at, c, x->slots, x->parts + 4 * BLOCK * b * slots);
+            memcpy(x->factors + (b * MOST_COLUMNS + (size_t)c) * 2, from->factors,
+                   sizeof from->factors);
+        }
+}
+
 const struct kernels kernels_avx512 = {
     .name = "avx512",
     .dot_rows = { [DTYPE_F32] = body_dot_rows_DTYPE_F32,
@@ -502,7 +551,7 @@ const struct kernels kernels_avx512 = {
     .gemm = gemm,
     .round_vector = round_vector,
     .round_bf16 = body_round_bf16,
-    .spread_column = body_spread_column,
+    .spread_column = spread_column,
     .round_row = body_round_row,
     .norm = body_norm,
     .rope = body_rope,

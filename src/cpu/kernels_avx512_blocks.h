@@ -2,10 +2,13 @@
  * this file.
  *
  * A vector is whole numbers of 24 bits for each block, in three digits of 8, and a scale
- * (round_vector). A group of four blocks is two registers of codes: the first 16 of each block, and
- * its last 16. Codes are made unsigned, and vpdpbusd takes 64 products of them at a time, exactly:
- * a block has four lanes, and both registers go to the same. What codes have too much, and minima,
- * are multiplied with the sums of the numbers. */
+ * (round_vector). Codes are made unsigned, and vpdpbusd takes 64 products of them at a time,
+ * exactly. Blocks of 32 lie in panels (kernels_avx512_panels.h). Of superblocks a group of four
+ * blocks is two registers of codes: the first 16 of each block, and its last 16; a block has four
+ * lanes, and both registers go to the same. What codes have too much, and minima, are multiplied
+ * with the sums of the numbers. */
+
+#include "cpu/kernels_avx512_panels.h"
 
 /* ---- the vector ---- */
 
@@ -21,16 +24,18 @@ ALWAYS_INLINE float largest(__m512 a, __m512 b) {
 }
 
 /* The digits of 16 whole numbers, places `at` of half `half`; returns the numbers. */
-ALWAYS_INLINE __m512i round_half(__m512 x, __m512 inverse, struct cpu_group *g, int half,
-                                 size_t at) {
+ALWAYS_INLINE __m512i round_half(__m512 x, __m512 inverse, struct cpu_group *g, size_t at,
+                                 struct cpu_block *block, int half) {
     const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
     const __m512i middle = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(0x80)), 8);
     const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(0x8080)), 16);
     const __m512i digits[] = { high, middle, q };
 #pragma GCC unroll 3
-    for (int i = 0; i < 3; i++)
-        _mm_storeu_si128((__m128i *)(void *)(g->digits[i][half] + at),
-                         _mm512_cvtepi32_epi8(digits[i]));
+    for (int i = 0; i < 3; i++) {
+        const __m128i bytes = _mm512_cvtepi32_epi8(digits[i]);
+        _mm_storeu_si128((__m128i *)(void *)(g->digits[i][half] + at), bytes);
+        _mm_storeu_si128((__m128i *)(void *)(block->digits[i] + 16 * half), bytes);
+    }
     return q;
 }
 
@@ -42,6 +47,26 @@ ALWAYS_INLINE __m128 sums_of_4(__m512i q) {
     return _mm_cvtepi32_ps(_mm512_castsi512_si128(_mm512_permutexvar_epi32(first, fours)));
 }
 
+/* What is made of a block's digits and its scale. */
+ALWAYS_INLINE void sum_digits(struct cpu_block *block, float scale) {
+    const __m256i ones = _mm256_set1_epi8(1);
+    __m256i sums[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        sums[i] = i == 3 ? _mm256_setzero_si256()
+                         : _mm256_dpbusd_epi32(
+                               _mm256_setzero_si256(), ones,
+                               _mm256_loadu_si256((const __m256i *)(const void *)block->digits[i]));
+    const __m256i halves =
+        _mm256_hadd_epi32(_mm256_hadd_epi32(sums[0], sums[1]), _mm256_hadd_epi32(sums[2], sums[3]));
+    const __m128i all =
+        _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+    memcpy(block->digit_sums, &all, sizeof block->digit_sums);
+    block->factors[0] = scale;
+    const int32_t *of = block->digit_sums;
+    block->factors[1] = (float)(65536 * of[0] + 256 * of[1] + of[2]);
+}
+
 /* Block b: numbers of up to MOST for the largest of 32 values. */
 static void round_block(const float *x, int b, struct cpu_vector *out) {
     enum { MOST = 0x7f7f00 }; /* three digits of 127, less what rounding may add */
@@ -51,8 +76,10 @@ static void round_block(const float *x, int b, struct cpu_vector *out) {
     const float most = largest(a, c), bound = most < 0x1p-100f ? 0x1p-100f : most;
     const __m512 inverse = _mm512_set1_ps(MOST / bound);
     const float scale = bound / MOST;
-    const __m128 first = sums_of_4(round_half(a, inverse, g, 0, at));
-    const __m128 second = sums_of_4(round_half(c, inverse, g, 1, at));
+    struct cpu_block *block = &out->blocks[b];
+    const __m128 first = sums_of_4(round_half(a, inverse, g, at, block, 0));
+    const __m128 second = sums_of_4(round_half(c, inverse, g, at, block, 1));
+    sum_digits(block, scale);
     const __m128 all = _mm_add_ps(first, second);
     _mm_storeu_ps(g->half_sums[0] + at / 4, first);
     _mm_storeu_ps(g->half_sums[1] + at / 4, second);
@@ -86,10 +113,6 @@ ALWAYS_INLINE __m512i of_blocks(int a, int b, int c, int d) {
     return _mm512_setr_epi32(a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d);
 }
 
-ALWAYS_INLINE __m512i low_bits(__m512i codes) {
-    return _mm512_and_si512(codes, _mm512_set1_epi8(15));
-}
-
 /* What codes of up to 63 and the numbers of four lanes' values, or codes of up to 31 and those of
  * eight, come to: below 2^31. Each digit goes on from the sum of those above it. */
 ALWAYS_INLINE __m512 half_products(__m512i codes, const struct cpu_group *x, const int half) {
@@ -102,166 +125,77 @@ ALWAYS_INLINE __m512 half_products(__m512i codes, const struct cpu_group *x, con
     return _mm512_cvtepi32_ps(sum);
 }
 
-ALWAYS_INLINE __m512 group_products(const struct group *g, const struct cpu_group *x,
-                                    const bool bytes) {
+ALWAYS_INLINE __m512 group_products(const struct group *g, const struct cpu_group *x) {
     __m512i sum = _mm512_setzero_si512();
-    __m512 upper = _mm512_setzero_ps();
 #pragma GCC unroll 3
     for (int digit = 0; digit < 3; digit++) {
-        if (bytes && digit == 2) { /* which would not fit */
-            upper = _mm512_cvtepi32_ps(sum);
-            sum = _mm512_setzero_si512();
-        } else if (digit > 0)
-            sum = _mm512_slli_epi32(sum, 8);
+        if (digit > 0) sum = _mm512_slli_epi32(sum, 8);
         sum = _mm512_dpbusd_epi32(sum, g->codes[0], load(x->digits[digit][0]));
         sum = _mm512_dpbusd_epi32(sum, g->codes[1], load(x->digits[digit][1]));
     }
-    const __m512 lower = _mm512_cvtepi32_ps(sum);
-    return bytes ? _mm512_fmadd_ps(upper, _mm512_set1_ps(256), lower) : lower;
+    return _mm512_cvtepi32_ps(sum);
 }
 
-/* ---- blocks of 32 ---- */
+/* ---- panels ---- */
 
-/* What differs between the formats, all constant after inlining. */
-struct block_layout {
-    int bytes; /* of one block */
-    int codes; /* offset of the codes */
-    int bits;  /* offset of the 32 fifth bits, or 0 */
-    int over;  /* what the codes, made unsigned, are too large by */
-};
-
-ALWAYS_INLINE struct block_layout block_layout(enum dtype type) {
-    switch (type) {
-    case DTYPE_Q4_0:
-        return (struct block_layout){ 18, 2, 0, 8 };
-    case DTYPE_Q4_1:
-        return (struct block_layout){ 20, 4, 0, 0 };
-    case DTYPE_Q5_0:
-        return (struct block_layout){ 22, 6, 2, 16 };
-    case DTYPE_Q5_1:
-        return (struct block_layout){ 24, 8, 4, 0 };
-    default:
-        return (struct block_layout){ 34, 2, 0, 128 };
-    }
-}
-
-/* 16 bytes of each of n blocks, the first block's at p. */
-ALWAYS_INLINE __m512i bytes_of_blocks(const unsigned char *p, size_t distance, const int n) {
-    __m512i all = bytes16(_mm512_setzero_si512(), 0x000f, p);
-    if (n > 1) all = bytes16(all, 0x00f0, p + distance);
-    if (n > 2) all = bytes16(all, 0x0f00, p + 2 * distance);
-    if (n > 3) all = bytes16(all, 0xf000, p + 3 * distance);
-    return all;
-}
-
-/* Half `half` of the fifth bits of n blocks: 16 of each. */
-ALWAYS_INLINE __mmask64 fifth_bits(const unsigned char *p, size_t distance, int half, const int n) {
-    uint64_t all = 0;
-#pragma GCC unroll 4
-    for (int i = 0; i < n; i++) {
-        uint16_t bits;
-        memcpy(&bits, p + (size_t)i * distance + 2 * half, sizeof bits);
-        all |= (uint64_t)bits << 16 * i;
-    }
-    return all;
-}
-
-ALWAYS_INLINE struct group load_group(enum dtype type, const unsigned char *p, const int n) {
-    const struct block_layout f = block_layout(type);
-    const size_t bytes = (size_t)f.bytes;
-    struct group g;
-    if (type == DTYPE_Q8_0) {
-        const __m512i sign = _mm512_set1_epi8((char)0x80);
-        g.codes[0] = _mm512_xor_si512(bytes_of_blocks(p + f.codes, bytes, n), sign);
-        g.codes[1] = _mm512_xor_si512(bytes_of_blocks(p + f.codes + 16, bytes, n), sign);
-        return g;
-    }
-    const __m512i both = bytes_of_blocks(p + f.codes, bytes, n);
-    g.codes[0] = low_bits(both);
-    g.codes[1] = low_bits(_mm512_srli_epi16(both, 4));
-    if (f.bits)
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++)
-            g.codes[half] =
-                _mm512_mask_add_epi8(g.codes[half], fifth_bits(p + f.bits, bytes, half, n),
-                                     g.codes[half], _mm512_set1_epi8(16));
-    return g;
-}
-
-/* Halves that stand at `at` of each of n blocks, in the four lanes of each. */
-ALWAYS_INLINE __m512 halves_of_blocks(const unsigned char *p, size_t distance, const int n) {
-    uint64_t all = 0;
-#pragma GCC unroll 4
-    for (int i = 0; i < n; i++) {
-        uint16_t h;
-        memcpy(&h, p + (size_t)i * distance, sizeof h);
-        all |= (uint64_t)h << 16 * i;
-    }
-    const __m512 four = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_cvtsi64_si128((long long)all)));
-    return _mm512_permutexvar_ps(of_blocks(0, 1, 2, 3), four);
-}
-
-/* The scales and the minima, or what `over` makes of the scales, of the first four blocks. */
-struct header {
-    __m512 scales, low;
-};
-
-ALWAYS_INLINE struct header load_header(enum dtype type, const unsigned char *p, const int n) {
-    const struct block_layout f = block_layout(type);
-    struct header h;
-    if (n == 4 && 3 * f.bytes + 4 <= 64) {
-        /* Halves 0 to 15: the scale of each lane's block; 16 to 31: its minimum. */
-        uint8_t at[64];
-        for (int i = 0; i < 64; i++)
-            at[i] = (uint8_t)(i % 32 / 8 * f.bytes + (i / 32) * 2 + i % 2);
-        const __m512i all = _mm512_permutexvar_epi8(_mm512_loadu_si512(at), _mm512_loadu_si512(p));
-        h.scales = _mm512_cvtph_ps(_mm512_castsi512_si256(all));
-        if (block_has_min(type)) h.low = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(all, 1));
-    } else {
-        h.scales = halves_of_blocks(p, (size_t)f.bytes, n);
-        if (block_has_min(type)) h.low = halves_of_blocks(p + 2, (size_t)f.bytes, n);
-    }
-    if (!block_has_min(type)) h.low = _mm512_mul_ps(h.scales, _mm512_set1_ps((float)-f.over));
-    return h;
-}
-
-/* The n blocks at p, a constant number, times those of each column. */
-ALWAYS_INLINE void multiply_group(enum dtype type, const unsigned char *p, const int blocks, int at,
-                                  const struct cpu_vector *const *x, __m512 *sum, const int n) {
-    const struct group g = load_group(type, p, blocks);
-    const struct header h = load_header(type, p, blocks);
+/* What block b of a panel's rows and x's come to, in units of both scales. Digits begin with a
+ * number that makes each sum a float's lower bits: no sum reaches 2^22, and none needs to be
+ * converted. */
+ALWAYS_INLINE __m512 panel_products(enum dtype type, const struct panel *panel, const int b,
+                                    const struct cpu_block *x) {
+    const __m512i bits = _mm512_set1_epi32(0x4b400000);
+    const __m512 base = _mm512_castsi512_ps(bits); /* 3 * 2^22 */
+    const int over = block_layout(type).over;
+    const int shift = over == 128 ? 7 : over == 16 ? 4 : 3;
+    __m512i sum[3];
+#pragma GCC unroll 3
+    for (int digit = 0; digit < 3; digit++)
+        sum[digit] =
+            over ? _mm512_sub_epi32(bits, _mm512_slli_epi32(_mm512_set1_epi32(x->digit_sums[digit]),
+                                                            (unsigned)shift))
+                 : bits;
 #pragma GCC unroll 8
-    for (int c = 0; c < n; c++) {
-        const struct cpu_group *v = x[c]->groups + at;
-        __m512 part = _mm512_mul_ps(group_products(&g, v, type == DTYPE_Q8_0), h.scales);
-        part = _mm512_fmadd_ps(h.low, _mm512_loadu_ps(v->sums), part);
-        sum[c] = _mm512_fmadd_ps(part, _mm512_loadu_ps(v->scales), sum[c]);
-    }
+    for (int i = 0; i < BLOCK_WORDS; i++)
+#pragma GCC unroll 3
+        for (int digit = 0; digit < 3; digit++)
+            sum[digit] = _mm512_dpbusd_epi32(
+                sum[digit], panel->codes[b][i],
+                _mm512_set1_epi32((int)load_bits((const void *)(x->digits[digit] + 4 * i))));
+    __m512 value[3];
+#pragma GCC unroll 3
+    for (int digit = 0; digit < 3; digit++)
+        value[digit] = _mm512_sub_ps(_mm512_castsi512_ps(sum[digit]), base);
+    return panel_value(value[0], value[1], value[2]);
 }
 
+/* Few loops are unrolled here: there are many formats. */
 ALWAYS_INLINE void multiply_blocks(enum dtype type, const struct matrix *w,
                                    const struct cpu_vector *const *x, int first, int last,
                                    float *const *y, const int n) {
-    const size_t bytes = 4 * (size_t)block_layout(type).bytes;
-    const int whole = w->columns / (4 * BLOCK), rest = w->columns / BLOCK % 4;
-    for (int r = first; r < last; r++) {
-        const unsigned char *p = w->data + (size_t)r * w->row_bytes;
+    const int blocks = w->columns / BLOCK;
+    for (int r = first; r < last;) {
+        const struct panel_place place = panel_place(w, r, last);
         __m512 sum[MOST_COLUMNS];
-#pragma GCC unroll 8
         for (int c = 0; c < n; c++)
             sum[c] = _mm512_setzero_ps();
-        for (int i = 0; i < whole; i++, p += bytes) {
-#pragma GCC unroll 3
-            for (size_t line = 0; line < bytes; line += 64)
-                _mm_prefetch((const char *)p + T_PREFETCH + line, _MM_HINT_T0);
-            multiply_group(type, p, 4, i, x, sum, n);
+        for (int at = 0; at < blocks; at += PANEL_BLOCKS) {
+            const int some = blocks - at < PANEL_BLOCKS ? blocks - at : PANEL_BLOCKS;
+            struct panel panel;
+            panel_group(type, &place, at, some, PANEL_UNSIGNED, &panel);
+            for (int c = 0; c < n; c++) {
+                const struct cpu_block *v = x[c]->blocks + at;
+                __m512 own = _mm512_setzero_ps();
+                for (int b = 0; b < some; b++) {
+                    if (c == 0) panel_fetch(type, &place, at + b);
+                    own = panel_add(type, &panel, b, panel_products(type, &panel, b, v + b),
+                                    v[b].factors, own);
+                }
+                sum[c] = _mm512_add_ps(sum[c], own);
+            }
         }
-        if (rest == 1) multiply_group(type, p, 1, whole, x, sum, n);
-        if (rest == 2) multiply_group(type, p, 2, whole, x, sum, n);
-        if (rest == 3) multiply_group(type, p, 3, whole, x, sum, n);
-#pragma GCC unroll 8
         for (int c = 0; c < n; c++)
-            y[c][r] = _mm512_reduce_add_ps(sum[c]);
+            _mm512_mask_storeu_ps(y[c] + place.first, place.lanes, sum[c]);
+        r = place.next;
     }
 }
 
@@ -336,7 +270,7 @@ ALWAYS_INLINE void multiply_q4_q5_k(enum dtype type, const struct matrix *w,
                 for (int c = 0; c < n; c++) {
                     const struct cpu_group *v = x[c]->groups + 2 * i + half;
                     const __m512 both = _mm512_mul_ps(scale, _mm512_loadu_ps(v->scales));
-                    sum[c] = _mm512_fmadd_ps(group_products(&g, v, false), both, sum[c]);
+                    sum[c] = _mm512_fmadd_ps(group_products(&g, v), both, sum[c]);
                 }
             }
         }

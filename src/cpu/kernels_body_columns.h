@@ -19,27 +19,6 @@ ALWAYS_INLINE const float *column_values(const float *values, int slots, int col
     return values + (size_t)(i / BLOCK) * (size_t)(slots * BLOCK) + column * BLOCK + i % BLOCK;
 }
 
-/* CALL with the number of slots as a constant. Sanitizers make each body many times as large, and
- * clang as slow: there one takes all numbers (KERNELS_ONE_BODY, Makefile). */
-#ifdef KERNELS_ONE_BODY
-#define SLOTS_SWITCH(slots, CALL) CALL(slots)
-#else
-#define SLOTS_SWITCH(slots, CALL)                                                                  \
-    switch (slots) {                                                                               \
-    case 2:                                                                                        \
-        CALL(2);                                                                                   \
-        break;                                                                                     \
-    case 4:                                                                                        \
-        CALL(4);                                                                                   \
-        break;                                                                                     \
-    case 6:                                                                                        \
-        CALL(6);                                                                                   \
-        break;                                                                                     \
-    default:                                                                                       \
-        CALL(MOST_COLUMNS);                                                                        \
-    }
-#endif
-
 /* How many of n units make a piece when at most `most` fit: pieces of about one size. */
 ALWAYS_INLINE int column_piece(int n, int most) {
     const int pieces = (n + most - 1) / most;

@@ -158,6 +158,10 @@ static int columns_of(enum dtype type, const int **list) {
 /* Block formats take vectors of 16 significant bits. */
 #define FINE_BOUND 1e-5
 
+/* Fewer rows than AVX-512 takes beside each other, and some that no whole number of such steps has.
+ */
+enum { FEW_ROWS = 8, MANY_ROWS = 39 };
+
 static struct cpu_vector new_vector(int columns) {
     const size_t n = (size_t)padded(columns);
     return (struct cpu_vector){ { aligned(2 * n), aligned(2 * n) },
@@ -167,30 +171,31 @@ static struct cpu_vector new_vector(int columns) {
                                 NAN,
                                 aligned(n / BLOCK * 4),
                                 aligned(vector_groups(n) * sizeof(struct cpu_group)),
-                                aligned(4 * vector_groups(n) * 4) };
+                                aligned(4 * vector_groups(n) * 4),
+                                aligned(4 * vector_groups(n) * sizeof(struct cpu_block)) };
 }
 
 static void free_vector(struct cpu_vector *v) {
-    free(v->bf16[0]), free(v->bf16[1]), free(v->groups), free(v->byte_sums);
+    free(v->bf16[0]), free(v->bf16[1]), free(v->groups), free(v->byte_sums), free(v->blocks);
     free(v->values), free(v->sums), free(v->digits), free(v->digit_sums);
 }
 
 /* `large`: one value is a thousand times the others, which must keep their own digits. */
-static bool dot_rows_case(const struct kernels *k, enum dtype type, int columns, bool fine,
-                          bool large, char *why) {
-    enum { ROWS = 7, FIRST = 1, LAST = 6 };
+static bool dot_rows_case(const struct kernels *k, enum dtype type, int rows, int columns,
+                          bool fine, bool large, char *why) {
+    const int first = 1, last = rows - 1;
     struct guarded memory;
-    struct matrix w = random_matrix(type, ROWS, columns, &memory);
-    float *x = random_values(columns, fine), *y = aligned(ROWS * sizeof *y);
+    struct matrix w = random_matrix(type, rows, columns, &memory);
+    float *x = random_values(columns, fine), *y = aligned((size_t)rows * sizeof *y);
     struct cpu_vector v = new_vector(columns);
     bool ok = true;
     double bound = fine ? FINE_BOUND : SUM_BOUND;
     if (large) x[columns / 2] = 1000;
     k->round_vector(x, columns, &v);
-    k->dot_rows[type](&w, &v, FIRST, LAST, y);
-    for (int r = 0; r < ROWS && ok; r++) {
+    k->dot_rows[type](&w, &v, first, last, y);
+    for (int r = 0; r < rows && ok; r++) {
         double magnitude, want = exact_dot(&w, r, x, &magnitude);
-        if (r < FIRST || r >= LAST)
+        if (r < first || r >= last)
             ok = isnan(y[r]);
         else
             ok = fabs((double)y[r] - want) <= bound * magnitude + 1e-30;
@@ -204,15 +209,18 @@ static bool dot_rows_case(const struct kernels *k, enum dtype type, int columns,
 }
 
 static bool check_dot_rows(const struct kernels *k, char *why) {
-    for (int type = 0; type < DTYPE_COUNT; type++) {
+    for (enum dtype type = 0; type < DTYPE_COUNT; type++) {
         const int *columns;
-        int n = columns_of((enum dtype)type, &columns);
-        const bool blocks = dtype_block_elements((enum dtype)type) > 1;
+        int n = columns_of(type, &columns);
+        const bool blocks = dtype_block_elements(type) > 1;
         for (int i = 0; i < n; i++)
-            if (!dot_rows_case(k, (enum dtype)type, columns[i], false, false, why) ||
-                (blocks && !dot_rows_case(k, (enum dtype)type, columns[i], true, false, why)) ||
-                (blocks && !dot_rows_case(k, (enum dtype)type, columns[i], true, true, why)))
-                return false;
+            for (int few = 0; few < 2; few++) {
+                const int rows = few ? FEW_ROWS : MANY_ROWS;
+                if (!dot_rows_case(k, type, rows, columns[i], false, false, why) ||
+                    (blocks && !dot_rows_case(k, type, rows, columns[i], true, false, why)) ||
+                    (blocks && !dot_rows_case(k, type, rows, columns[i], true, true, why)))
+                    return false;
+            }
     }
     return true;
 }
@@ -221,11 +229,11 @@ static bool check_dot_rows(const struct kernels *k, char *why) {
  */
 
 /* Each has the bits that it has alone, and rows beside those asked for stay as they are. */
-static bool dot_columns_case(const struct kernels *k, enum dtype type, int columns, int n,
+static bool dot_columns_case(const struct kernels *k, enum dtype type, int rows, int columns, int n,
                              char *why) {
-    enum { ROWS = 8, FIRST = 1, LAST = 7 };
+    const int first = 1, last = rows - 1;
     struct guarded memory;
-    struct matrix w = random_matrix(type, ROWS, columns, &memory);
+    struct matrix w = random_matrix(type, rows, columns, &memory);
     struct cpu_vector vectors[MOST_COLUMNS];
     const size_t room = (size_t)padded(columns);
     struct cpu_columns x = { n,
@@ -235,7 +243,10 @@ static bool dot_columns_case(const struct kernels *k, enum dtype type, int colum
                              aligned(room / BLOCK * COLUMN_SUMS * 4),
                              aligned(MOST_COLUMNS * room * 4),
                              { NAN },
-                             aligned(room / BLOCK * COLUMN_SUMS * 4) };
+                             aligned(room / BLOCK * COLUMN_SUMS * 4),
+                             aligned(MOST_COLUMNS * 3 * 4 * BLOCK * vector_groups(room)),
+                             aligned(MOST_COLUMNS * 4 * 4 * BLOCK * vector_groups(room)),
+                             aligned(MOST_COLUMNS * 2 * 4 * vector_groups(room) * 4) };
     float *alone[MOST_COLUMNS], *together[MOST_COLUMNS];
     bool ok = true;
     memset(x.sums, 0, room / BLOCK * COLUMN_SUMS * 4);
@@ -243,16 +254,16 @@ static bool dot_columns_case(const struct kernels *k, enum dtype type, int colum
     for (int c = 0; c < n; c++) {
         float *values = random_values(columns, true);
         vectors[c] = new_vector(columns);
-        alone[c] = aligned(ROWS * sizeof(float));
-        together[c] = aligned(ROWS * sizeof(float));
+        alone[c] = aligned((size_t)rows * sizeof(float));
+        together[c] = aligned((size_t)rows * sizeof(float));
         k->round_vector(values, columns, &vectors[c]);
         k->spread_column(&vectors[c], columns, &x, c);
-        k->dot_rows[type](&w, &vectors[c], FIRST, LAST, alone[c]);
+        k->dot_rows[type](&w, &vectors[c], first, last, alone[c]);
         free(values);
     }
-    k->dot_columns[type](&w, &x, FIRST, LAST, together);
+    k->dot_columns[type](&w, &x, first, last, together);
     for (int c = 0; c < n; c++) {
-        const bool same = memcmp(alone[c], together[c], ROWS * sizeof(float)) == 0;
+        const bool same = memcmp(alone[c], together[c], (size_t)rows * sizeof(float)) == 0;
         if (ok && !same)
             snprintf(why, WHY, "%s, %d columns, vector %d of %d: not the bits it has alone",
                      dtype_name(type), columns, c, n);
@@ -261,21 +272,23 @@ static bool dot_columns_case(const struct kernels *k, enum dtype type, int colum
     }
     munmap(memory.map, memory.map_bytes);
     free(x.values), free(x.sums), free(x.digits), free(x.digit_sums);
+    free(x.bytes), free(x.parts), free(x.factors);
     return ok;
 }
 
 /* The lists of lengths, and one that takes several pieces at every number of vectors. */
 static bool check_dot_columns(const struct kernels *k, char *why) {
-    for (int type = 0; type < DTYPE_COUNT; type++) {
+    for (enum dtype type = 0; type < DTYPE_COUNT; type++) {
         const int *columns;
-        const int block = dtype_block_elements((enum dtype)type);
+        const int block = dtype_block_elements(type);
         const int long_row = block == 1 ? 6247 : block == 32 ? 6240 : 6400; /* 64 has both */
-        const int n_lengths = columns_of((enum dtype)type, &columns);
+        const int n_lengths = columns_of(type, &columns);
         for (int i = 0; i <= n_lengths; i++)
             for (int n = 2; n <= MOST_COLUMNS; n++)
-                if (!dot_columns_case(k, (enum dtype)type, i < n_lengths ? columns[i] : long_row, n,
-                                      why))
-                    return false;
+                for (int few = 0; few < 2; few++)
+                    if (!dot_columns_case(k, type, few ? FEW_ROWS : MANY_ROWS,
+                                          i < n_lengths ? columns[i] : long_row, n, why))
+                        return false;
     }
     return true;
 }

@@ -204,7 +204,8 @@ static struct cpu_vector new_vector(const struct kernels *k, int columns) {
                             NAN,
                             take(n / BLOCK * 4),
                             take(vector_groups(n) * sizeof(struct cpu_group)),
-                            take(4 * vector_groups(n) * 4) };
+                            take(4 * vector_groups(n) * 4),
+                            take(4 * vector_groups(n) * sizeof(struct cpu_block)) };
     float *x = take((size_t)columns * sizeof *x);
     for (int i = 0; i < columns; i++)
         x[i] = random_value();
@@ -214,7 +215,7 @@ static struct cpu_vector new_vector(const struct kernels *k, int columns) {
 }
 
 static void free_vector(struct cpu_vector *v) {
-    free(v->bf16[0]), free(v->bf16[1]), free(v->groups), free(v->byte_sums);
+    free(v->bf16[0]), free(v->bf16[1]), free(v->groups), free(v->byte_sums), free(v->blocks);
     free(v->values), free(v->sums), free(v->digits), free(v->digit_sums);
 }
 
@@ -273,7 +274,10 @@ static bool products_case(const struct kernels *k, const struct coded *c, int i,
                              take(room / BLOCK * COLUMN_SUMS * 4),
                              take(MOST_COLUMNS * room * 4),
                              { NAN },
-                             take(room / BLOCK * COLUMN_SUMS * 4) };
+                             take(room / BLOCK * COLUMN_SUMS * 4),
+                             take(MOST_COLUMNS * 3 * 4 * BLOCK * vector_groups(room)),
+                             take(MOST_COLUMNS * 4 * 4 * BLOCK * vector_groups(room)),
+                             take(MOST_COLUMNS * 2 * 4 * vector_groups(room) * 4) };
     float *alone[MOST_COLUMNS], *together[MOST_COLUMNS];
     bool good = true;
     memset(x.sums, 0, room / BLOCK * COLUMN_SUMS * 4);
@@ -303,6 +307,7 @@ static bool products_case(const struct kernels *k, const struct coded *c, int i,
         free(alone[j]), free(together[j]), free_vector(&v[j]);
     }
     free(x.values), free(x.sums), free(x.digits), free(x.digit_sums);
+    free(x.bytes), free(x.parts), free(x.factors);
     return good;
 }
 
