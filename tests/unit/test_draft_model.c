@@ -246,6 +246,14 @@ static void generations_end_where_they_would_without_drafts(void **state) {
 
 /* ---- guesses ---- */
 
+/* AMX rounds a position by how many are read with it. So the ids that a draft model read several at
+ * a time may give another guess than the same ids one by one. */
+static int wrong_guesses_at_most(void) {
+    struct reel_model_info info = { .size = sizeof info };
+    assert_int_equal(reel_model_get_info(demo, &info, NULL), REEL_OK);
+    return strcmp(info.backend_path, "amx") == 0 ? 3 : 0;
+}
+
 /* A model knows what it will say, and draws by the same noise. */
 static void a_model_guesses_right_for_itself(void **state) {
     (void)state;
@@ -256,9 +264,11 @@ static void a_model_guesses_right_for_itself(void **state) {
             .max_tokens = 61, .ignore_stop_ids = true, .sampling = samplings[i], .most_drafts = 4
         };
         struct tale *t = tell_anew(&own, &g, REEL_SPECULATION_DRAFT, false, 0, NULL);
-        assert_int_equal(t->result.n_accepted, t->result.n_drafted);
-        assert_int_equal(t->result.n_drafted, 48); /* an id of the prompt; then 12 passes */
-        assert_int_equal(t->result.n_passes, 13);
+        const int wrong = t->result.n_drafted - t->result.n_accepted;
+        assert_in_range(wrong, 0, wrong_guesses_at_most());
+        assert_in_range(t->result.n_drafted, 48,
+                        48 + 4 * wrong); /* an id of the prompt; 12 passes */
+        assert_in_range(t->result.n_passes, 13, 13 + wrong);
         free(t);
     }
 }
