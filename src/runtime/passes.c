@@ -13,8 +13,6 @@
 enum { MOST_COLUMNS = 8 };
 /* A session that decodes goes on by itself when none else has done so for this long. */
 #define SHARED_MS 100.0
-/* Whoever waited longer for the turn than that waited for others who compute. */
-#define WAITED_MS 0.3
 /* After a thread could not be made the next try waits this long. */
 #define RETRY_MS 1000.0
 
@@ -48,10 +46,8 @@ struct passes {
     int n_waiting;
     struct column *seats[MOST_COLUMNS]; /* [n_seats], who has had one for longest first */
     int n_seats;
-    bool in_step;    /* the seats are used without the mutex */
-    bool has_waited; /* for the turn, and has had no step since */
-    bool one_pass;   /* is enough for this step */
-    bool interrupt;  /* who has a seat is to be decided again */
+    bool in_step;   /* the seats are used without the mutex */
+    bool interrupt; /* who has a seat is to be decided again */
     struct column *alone;
 };
 
@@ -193,14 +189,12 @@ static int draft_for(void *user, int32_t *ids, int most) {
 
 static bool is_enough(void *user) {
     struct passes *p = user;
-    const bool made = p->pass.n_ids > 0;
-    if (made)
+    if (p->pass.n_ids > 0)
         pass_costs_saw(&p->costs, p->pass.n_columns, p->n_seats, p->pass.n_ids,
                        clock_ms() - p->pass.since_ms);
     begin_pass(p);
     pthread_mutex_lock(&p->mutex);
-    const bool enough =
-        p->interrupt || p->ends || is_seat_due(p) || is_lonely(p) || (p->one_pass && made);
+    const bool enough = p->interrupt || p->ends || is_seat_due(p) || is_lonely(p);
     pthread_mutex_unlock(&p->mutex);
     return enough || turn_is_over(&p->turn);
 }
@@ -247,27 +241,13 @@ static void send_home(struct passes *p) {
     }
 }
 
-/* Newcomers do not sit down in this step: those with a seat have waited while others computed, and
- * have a pass first. */
-static bool lets_others(struct passes *p) {
-    bool new = false;
-    if (!p->has_waited || p->n_seats == 0) return false;
-    for (struct column *c = p->first; c; c = c->next_waiting) {
-        new = new || !c->let_others;
-        c->let_others = true;
-    }
-    return new;
-}
-
 /* With the mutex held, which is given back meanwhile. False: nobody wants to decode. */
 static bool step(struct passes *p) {
     struct column *seated[MOST_COLUMNS];
     struct backend_decode parts[MOST_COLUMNS];
     struct backend_column columns[MOST_COLUMNS] = { 0 };
     p->interrupt = false;
-    p->one_pass = lets_others(p);
-    p->has_waited = false;
-    if (!p->one_pass) give_seats(p);
+    give_seats(p);
     send_home(p);
     const int n = p->n_seats;
     if (n == 0) return p->n_waiting > 0;
@@ -301,10 +281,8 @@ static void *run_passes(void *of) {
             continue;
         }
         pthread_mutex_unlock(&p->mutex);
-        const double since_ms = clock_ms();
         const enum reel_status got = turn_take(&p->turn, p->turns, NULL, NULL);
         pthread_mutex_lock(&p->mutex);
-        p->has_waited = clock_ms() - since_ms >= WAITED_MS;
         while (got == REEL_OK && step(p) && !turn_is_over(&p->turn)) /* it cannot be cancelled */
             ;
         pthread_mutex_unlock(&p->mutex);
@@ -406,7 +384,7 @@ bool passes_join(struct passes *p, struct column *c) {
         c->next = (struct made_id){ 0 };
         c->status = REEL_OK;
         c->joined = true;
-        c->over = c->last = c->leaves = c->listens = c->let_others = false;
+        c->over = c->last = c->leaves = c->listens = false;
         c->first_made = c->n_made = 0;
         queue_up(p, c);
     } else {

@@ -7,9 +7,7 @@
  * model. Where it cannot be made, sessions take turns.
  *
  * Where more sessions decode than a pass has columns, they have them one after the other: who waits
- * takes the column of the session that has had one for longest, and for at least a turn. Where
- * those that have columns had to wait while a prompt was read, they have one pass before newcomers
- * get theirs: what a newcomer's first id takes is not added to their wait.
+ * takes the column of the session that has had one for longest, and for at least a turn.
  *
  * The ids that a column makes wait in the column until its session takes them. A column that is
  * `ahead` ids before its session has no part in passes until half of them are taken, so a session
@@ -70,7 +68,6 @@ struct column {
     bool last;        /* on_id has returned false */
     bool leaves;      /* its session waits for the end of a step */
     bool listens;     /* its session waits for news */
-    bool let_others;  /* it has let a pass of those go first who had waited for a turn */
     int n_step;       /* ids made in this step */
     double seated_ms; /* since when it has a column */
     pthread_t thread;

@@ -9,14 +9,12 @@
 
 struct backend {
     struct fake_settings *settings;
-    bool after_prompt; /* the last call read several positions */
 };
 
 struct backend_state {
     struct backend *backend;
     int max_positions, n_stored;
     uint64_t *prefix; /* [max_positions + 1] hash of what lies before */
-    bool is_new;      /* the last call read several positions of it */
 };
 
 static uint64_t mix(uint64_t h, uint64_t value) {
@@ -174,10 +172,7 @@ static enum reel_status evaluate(struct backend_state *s, const struct backend_e
 
 static enum reel_status fake_eval(struct backend_state *s, const struct backend_eval *e,
                                   struct reel_error *err) {
-    const enum reel_status status = evaluate(s, e, false, err);
-    s->is_new = e->n > 1;
-    if (s->is_new) s->backend->after_prompt = true;
-    return status;
+    return evaluate(s, e, false, err);
 }
 
 static enum reel_status fake_embed(struct backend_state *s, const struct backend_embed *e,
@@ -276,25 +271,12 @@ static void check_batch(const struct backend *backend, const struct backend_batc
     if (wrong) abort();
 }
 
-/* Whether newcomers have columns in the first pass behind a prompt, for which others waited. */
-static bool is_hasty(struct backend *backend, const struct backend_batch *batch) {
-    int n_new = 0;
-    for (int i = 0; i < batch->n; i++) {
-        n_new += batch->columns[i].state->is_new;
-        batch->columns[i].state->is_new = false;
-    }
-    const bool hasty = backend->after_prompt && n_new > 0 && n_new < batch->n;
-    backend->after_prompt = false;
-    return hasty;
-}
-
 static void fake_step(struct backend *backend, const struct backend_batch *batch) {
     struct fake_settings *set = backend->settings;
     int32_t ids[64];
     bool over = false;
     check_batch(backend, batch);
     atomic_fetch_add(&set->n_steps, 1);
-    if (is_hasty(backend, batch)) atomic_fetch_add(&set->n_hasty, 1);
     if (batch->n > atomic_load(&set->most_of_a_pass)) atomic_store(&set->most_of_a_pass, batch->n);
     for (int i = 0; i < batch->n; i++)
         ids[i] = batch->columns[i].decode->id;

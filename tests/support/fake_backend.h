@@ -32,7 +32,6 @@ struct fake_settings {
     atomic_int n_steps;        /* live: calls of step so far; of all of them: */
     atomic_int n_passes;       /* live: passes */
     atomic_int most_of_a_pass; /* live: most columns of one */
-    atomic_int n_hasty;        /* live: steps right behind a prompt with columns both new and not */
     atomic_int fail_column;    /* live: the n-th column of a pass from now fails; 0: none */
     bool refuses_columns;      /* live: step answers REEL_E_UNSUPPORTED for each */
     bool embeds;               /* offers embed */

@@ -503,36 +503,6 @@ static void whoever_decodes_waits_for_one_slice_at_a_time(void **state) {
     }
 }
 
-/* Newcomers' first ids come behind a pass of those who have waited for their prompts. */
-static void newcomers_let_a_pass_of_others_go_first(void **state) {
-    (void)state;
-    enum { N = 2, NEWCOMERS = 12, TOKENS = 10 };
-    static struct speaker s[N], late;
-    struct fixture f;
-    start(&f, (struct fake_settings){ .columns = N + 1, .prompt_slice = SLICE, .eval_ms = 2 });
-    for (int i = 0; i < N; i++) {
-        prepare(&s[i], &f, 5 + i, MOST_TOKENS);
-        begin(&s[i]);
-    }
-    for (int i = 0; i < N; i++)
-        wait_for(&s[i], 5);
-    atomic_store(&f.set.n_hasty, 0);
-    atomic_store(&f.set.most_of_a_pass, 0);
-    for (int i = 0; i < NEWCOMERS; i++) {
-        prepare(&late, &f, 0, TOKENS);
-        begin(&late);
-        end(&late);
-        assert_int_equal(late.n, TOKENS);
-    }
-    for (int i = 0; i < N; i++)
-        reel_session_cancel(s[i].session);
-    for (int i = 0; i < N; i++)
-        end(&s[i]);
-    assert_int_equal(f.set.most_of_a_pass, N + 1);
-    assert_int_equal(f.set.n_hasty, 0);
-    fixture_stop(&f);
-}
-
 static void a_prompt_is_cut_at_the_same_places_always(void **state) {
     (void)state;
     struct fixture f;
@@ -837,7 +807,6 @@ int main(void) {
         cmocka_unit_test(a_cancelled_session_waits_no_longer),
         cmocka_unit_test(a_cancelled_column_waits_for_no_turn),
         cmocka_unit_test(whoever_decodes_waits_for_one_slice_at_a_time),
-        cmocka_unit_test(newcomers_let_a_pass_of_others_go_first),
         cmocka_unit_test(a_prompt_is_cut_at_the_same_places_always),
         cmocka_unit_test(a_column_that_fails_is_the_only_one),
         cmocka_unit_test(columns_that_are_refused_go_by_turns),
