@@ -19,11 +19,11 @@ enum {
 /* The warps' partial attention lies where the normed vectors lie: these are read in qkv, gate_up and the head, and a
  * block makes partial attention between qkv and out. */
 #if P_OVERLAID
-/* Eight columns of a model with DeltaNets need more than a block has. So the result of attention, or of a DeltaNet,
- * lies in the same place, behind the partial attention: it is made when all warps are done with the products of qkv or
- * mix. Before gate_up overwrites it there is a barrier behind out. The gated values lie where attention's scratch lies.
- * That needs no barrier: q, k and v of a layer exist when all blocks are done with down of the layer before, and gated
- * values when all blocks are done with out. */
+/* Eight columns of a model with DeltaNets need more than a block has, and four of some larger models. So the result of
+ * attention, or of a DeltaNet, lies in the same place, behind the partial attention: it is made when all warps are done
+ * with the products of qkv or mix. Before gate_up overwrites it there is a barrier behind out. The gated values lie
+ * where attention's scratch lies. That needs no barrier: q, k and v of a layer exist when all blocks are done with down
+ * of the layer before, and gated values when all blocks are done with out. */
 union column_vectors {
     u32 x[SETS * X_SET];
     struct {

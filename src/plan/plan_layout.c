@@ -534,6 +534,7 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
         plan->kv_slots /= 2;
         ring = ring_that_fits(plan, most_bytes);
     }
+    /* eight such columns without DeltaNets drew wrong ids with drafts in the simulator */
     if (ring == 0 && columns <= 4 && !group_digit_words(&one->tape)) {
         plan->overlaid = true;
         ring = ring_that_fits(plan, most_bytes);
