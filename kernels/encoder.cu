@@ -28,7 +28,7 @@ DEV int tower_start(struct prompt_worker *r, const struct encoder_args *a, int p
     if (r->w.warp == READ_WARPS) {
         previous_over();
         fence_copies();
-        if (r->w.lane < FILL_LANES) wide_produce(r, phase, blocks, rows);
+        if (r->w.lane < FILL_LANES) wide_produce(r, phase, blocks, rows, 0);
         stages_drain(r);
     }
     return 0;

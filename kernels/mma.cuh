@@ -93,27 +93,32 @@ DEV void warp_panel_mma(float *d, struct quad a, smem b, int k, int atoms) {
 
 /* panel_mma computes the same. On sm_90a the four warps of a warpgroup work at it together, each with a tile of its own
  * and with the same B. The product is then under way until panels_wait, which is given all d: nothing may touch the
- * tiles, d and B till then. atom_mma does so for 8 tokens; its d[4] goes to atom_wait after panels_wait. */
+ * tiles, d and B till then. atom_mma does so for 8 tokens; its d[4] goes to atom_wait after panels_wait.
+ * panel_mma_first does not read d and puts the product in its place. */
 #if G_WGMMA
 DEV void panels_begin(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-DEV void panel_mma(float *d, struct quad a, smem b, int k) {
-    /* start; 1,024 bytes from 8 tokens to the next; swizzle of 128 bytes, for which the leading offset means nothing */
-    const u64 matrix = (u64)1 << 62 | (u64)(1024 >> 4) << 32 | (u64)1 << 16 | (u64)((b & 0x3ffffu) >> 4) + (u64)(2 * k);
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
-                 "%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, 1, 1, 1, 0;"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-                   "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
-                   "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
-                   "+f"(d[30]), "+f"(d[31])
-                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(matrix));
+/* Where B lies: start; 1,024 bytes from 8 tokens to the next; swizzle of 128 bytes, for which the leading
+ * offset means nothing. */
+DEV u64 panels_descriptor(smem b, int k) {
+    return (u64)1 << 62 | (u64)(1024 >> 4) << 32 | (u64)1 << 16 | (u64)((b & 0x3ffffu) >> 4) + (u64)(2 * k);
 }
+/* ONTO is "1" and D "+f" where the product is added to d, "0" and "=f" where it takes d's place. */
+#define PANEL_MMA(D, ONTO)                                                                                             \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "                                               \
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"             \
+                 "%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, " ONTO ", 1, 1, 0;"                        \
+                 : D(d[0]), D(d[1]), D(d[2]), D(d[3]), D(d[4]), D(d[5]), D(d[6]), D(d[7]), D(d[8]), D(d[9]), D(d[10]), \
+                   D(d[11]), D(d[12]), D(d[13]), D(d[14]), D(d[15]), D(d[16]), D(d[17]), D(d[18]), D(d[19]), D(d[20]), \
+                   D(d[21]), D(d[22]), D(d[23]), D(d[24]), D(d[25]), D(d[26]), D(d[27]), D(d[28]), D(d[29]), D(d[30]), \
+                   D(d[31])                                                                                            \
+                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(panels_descriptor(b, k)))
+DEV void panel_mma(float *d, struct quad a, smem b, int k) { PANEL_MMA("+f", "1"); }
+DEV void panel_mma_first(float *d, struct quad a, smem b, int k) { PANEL_MMA("=f", "0"); }
+#undef PANEL_MMA
 DEV void atom_mma(float *d, struct quad a, smem b, int k) {
-    const u64 matrix = (u64)1 << 62 | (u64)(1024 >> 4) << 32 | (u64)1 << 16 | (u64)((b & 0x3ffffu) >> 4) + (u64)(2 * k);
     asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3}, {%4,%5,%6,%7}, %8, 1, 1, 1, 0;"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(matrix));
+                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(panels_descriptor(b, k)));
 }
 DEV void atom_wait(float *d) { asm volatile("" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])::"memory"); }
 DEV void panels_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -135,6 +140,12 @@ DEV void panels_begin(void) {}
 DEV void panels_commit(void) {}
 DEV void panels_wait(float (*d)[32], int n) { (void)d, (void)n; }
 DEV void panel_mma(float *d, struct quad a, smem b, int k) { warp_panel_mma(d, a, b, k, 8); }
+DEV void panel_mma_first(float *d, struct quad a, smem b, int k) {
+    UNROLL
+    for (int i = 0; i < 32; i++)
+        d[i] = 0;
+    panel_mma(d, a, b, k);
+}
 DEV void atom_mma(float *d, struct quad a, smem b, int k) { (void)d, (void)a, (void)b, (void)k; } /* TAIL_TOKENS is 0 */
 DEV void atom_wait(float *d) { (void)d; }
 #endif

@@ -6,7 +6,10 @@
  * A wide item is 8 row tiles, one for each warp, by 64 or 128 tokens. Where that makes too few items, they are
  * halves: 4 row tiles by 64 tokens, and the two halves of the warps share the k of a stage. The last item of a row
  * also takes a tail of up to TAIL_TOKENS tokens. Without it, a few tokens beyond a multiple of 64 or 128 would cost
- * as many items as 64 or 128 tokens do. */
+ * as many items as 64 or 128 tokens do.
+ *
+ * Where x comes twice, rounded to bf16 and then what rounding left over, a stage of a product with narrow weights has
+ * 64 columns of both (product_doubled). So an operand is made of a tile's codes once, and serves twice. */
 #ifndef REEL_KERNELS_PREFILL_ITEMS_CUH
 #define REEL_KERNELS_PREFILL_ITEMS_CUH
 
@@ -38,9 +41,12 @@ DEV const u8 *item_weights(const struct prompt_worker *r, int phase, int layer, 
  * (tile_format.h). */
 DEV void item_tiles(const struct prompt_worker *r, int phase, struct held *t, const u8 *row, int k, const int n,
                     const int format);
+/* Whether each stage has 64 columns of k twice, of x and of what rounding it left over. Else the k tiles of the one
+ * come first, and then those of the other. */
+DEV int product_doubled(int phase, const int format);
 /* How many of a stage's k tiles share a scale: TILE_RUN, or more where the scale is that of more columns. A power of
- * two. */
-DEV int product_run(const int format);
+ * two. doubled: product_doubled. */
+DEV int product_run(const int doubled, const int format);
 /* A warp calls this before the products of an item. All warps see what it stores to shared memory after the next
  * barrier. */
 DEV void item_begin(struct prompt_worker *r, int phase, const struct item *it, int first_token, const int tokens);
@@ -90,23 +96,25 @@ DEV int wide_across(int n_tokens, int blocks) {
     return (n_tokens - tail + tokens - 1) / tokens;
 }
 
-/* Which weights and which part of a stage a warp multiplies: row is its row tile, next_row that of its next item. In
- * each stage its tiles begin with first_tile, and the activations for them lie stage_at bytes into the stage. */
+/* Which weights and which part of a stage a warp multiplies: row is its row tile, next_row that of its next item. A
+ * stage has stage_tiles k tiles. In each stage the warp's tiles begin with first_tile, and the activations for them lie
+ * stage_at bytes into the stage. */
 struct wide_weights {
     const u8 *row, *next_row;
     int first_tile;
     u32 stage_at;
-    int n_stages;
+    int n_stages, stage_tiles;
 };
 
 /* Multiplies a stage's tiles t, which have scales, and adds the results to d and rest. A run's products are complete
  * before they are multiplied with its scales; where there are offsets, the sums of its inputs take the same registers
- * after them. `from` and `atoms` are where the stage has the activations of the item's and of the tail's tokens. */
+ * after them. `b` and `atoms` are where the stage has the activations of the item's and of the tail's tokens. With
+ * `twice` 2 each tile is multiplied with those of both halves of the stage. */
 DEV void narrow_multiply(const struct held *t, float (*d)[32], float *rest, const int blocks, const int tiles,
-                         const int tail, smem b, smem atoms, u32 atoms_step, const int format) {
+                         const int twice, const int tail, smem b, smem atoms, u32 atoms_step, const int format) {
 #if TILES_NARROW
     enum { MOST_BLOCKS = 2 };
-    const int parts = TILE_PARTS(format), whole = product_run(format), run = whole < tiles ? whole : tiles;
+    const int parts = TILE_PARTS(format), whole = product_run(twice == 2, format), run = whole < tiles ? whole : tiles;
     UNROLL
     for (int first = 0; first < tiles; first += run) {
         const struct factors f = held_factors(&t[first / parts], format, first % parts / TILE_RUN(format));
@@ -115,18 +123,20 @@ DEV void narrow_multiply(const struct held *t, float (*d)[32], float *rest, cons
             float sum[MOST_BLOCKS][32], sum_rest[4] = { 0, 0, 0, 0 };
             struct quad a[STAGE_TILES]; /* they stay as they are until the products are over */
             UNROLL
-            for (int i = 0; i < 32 * blocks; i++)
-                sum[i / 32][i % 32] = 0;
-            UNROLL
             for (int i = first; i < first + run; i++)
                 a[i - first] = number ? tile_ones() : tile_part(format, t[i / parts].codes, i % parts);
             panels_begin();
             UNROLL
-            for (int i = first; i < first + run; i++) {
+            for (int i = twice * first; i < twice * (first + run); i++) {
+                const int tile = i / twice, half = twice == 2 ? i % 2 : tile / 4;
+                const u32 at = (u32)(half * COLUMNS_AT);
                 UNROLL
                 for (int j = 0; j < blocks; j++)
-                    panel_mma(sum[j], a[i - first], b + (u32)(i / 4 * COLUMNS_AT + j * BLOCK_BYTES), i % 4);
-                if (tail) atom_mma(sum_rest, a[i - first], atoms + (u32)(i / 4) * atoms_step, i % 4);
+                    if (i == twice * first)
+                        panel_mma_first(sum[j], a[tile - first], b + at + (u32)(j * BLOCK_BYTES), tile % 4);
+                    else
+                        panel_mma(sum[j], a[tile - first], b + at + (u32)(j * BLOCK_BYTES), tile % 4);
+                if (tail) atom_mma(sum_rest, a[tile - first], atoms + (u32)half * atoms_step, tile % 4);
             }
             panels_commit();
             panels_wait(sum, blocks);
@@ -142,15 +152,16 @@ DEV void narrow_multiply(const struct held *t, float (*d)[32], float *rest, cons
         }
     }
 #else
-    (void)t, (void)d, (void)rest, (void)blocks, (void)tiles, (void)tail, (void)b, (void)atoms, (void)atoms_step;
-    (void)format;
+    (void)t, (void)d, (void)rest, (void)blocks, (void)tiles, (void)twice, (void)tail, (void)b, (void)atoms;
+    (void)atoms_step, (void)format;
 #endif
 }
 
 /* A warp makes an item's products: d[blocks][32], and with `tail` also rest[4]. t holds the item's first tiles before,
  * and the next item's first tiles after. */
 DEV void wide_multiply(struct prompt_worker *r, int phase, const struct wide_weights *w, struct held *t, float (*d)[32],
-                       float *rest, const int blocks, const int tiles, const int tail, const int format) {
+                       float *rest, const int blocks, const int tiles, const int twice, const int tail,
+                       const int format) {
     struct held next[STAGE_TILES];
     UNROLL
     for (int i = 0; i < 32 * blocks; i++)
@@ -160,13 +171,13 @@ DEV void wide_multiply(struct prompt_worker *r, int phase, const struct wide_wei
     for (int stage = 0; stage < w->n_stages; stage++) {
         const int last = stage + 1 == w->n_stages;
         const u8 *later = last ? w->next_row : w->row;
-        const int later_k = w->first_tile + (last ? 0 : (stage + 1) * STAGE_TILES);
+        const int later_k = w->first_tile + (last ? 0 : (stage + 1) * w->stage_tiles);
         if (G_WGMMA) item_tiles(r, phase, next, later, later_k, tiles, format);
         const smem b = smem_of(stage_take(r)) + w->stage_at;
         const smem atoms = blocks == 2 ? stage_tail(r) : b + BLOCK_BYTES; /* the tail's */
         const u32 atoms_step = blocks == 2 ? ATOM_BYTES : COLUMNS_AT;
         if (TILE_NARROW(format)) {
-            narrow_multiply(t, d, rest, blocks, tiles, tail, b, atoms, atoms_step, format);
+            narrow_multiply(t, d, rest, blocks, tiles, twice, tail, b, atoms, atoms_step, format);
             if (!G_WGMMA) item_tiles(r, phase, t, later, later_k, tiles, format);
         } else
             panels_begin();
@@ -196,12 +207,13 @@ DEV void wide_multiply(struct prompt_worker *r, int phase, const struct wide_wei
 }
 
 /* A consumer warp makes all items of one phase that are wide, or with `split` are halves. It loads weights a stage
- * ahead, and at the end of an item those of the next item's first stage. */
-DEV void wide_items(struct prompt_worker *r, int phase, int layer, const int blocks, const int split,
-                    const int format) {
+ * ahead, and at the end of an item those of the next item's first stage. doubled: product_doubled. */
+DEV void wide_items_of(struct prompt_worker *r, int phase, int layer, const int blocks, const int split,
+                       const int doubled, const int format) {
     enum { MOST_BLOCKS = 2 };
     const int row_tiles = product_row_tiles(phase);
-    const int rows = split ? 4 : 8, tiles = split ? STAGE_TILES / 2 : STAGE_TILES, half = r->w.warp / 4;
+    const int rows = split ? 4 : 8, half = r->w.warp / 4;
+    const int tiles = split || doubled ? STAGE_TILES / 2 : STAGE_TILES, twice = doubled && !split ? 2 : 1;
     const int across = wide_across(r->n_tokens, blocks), tokens = BLOCK_TOKENS * blocks;
     const int n_items = (row_tiles + rows - 1) / rows * across, step = (int)block_count();
     const int mine = split ? r->w.warp % 4 : r->w.warp;
@@ -209,8 +221,9 @@ DEV void wide_items(struct prompt_worker *r, int phase, int layer, const int blo
     struct wide_weights w;
     struct item it;
     it.which = 0;
-    w.first_tile = split ? half * tiles : 0, w.stage_at = (u32)(split ? half * COLUMNS_AT : 0);
+    w.first_tile = split && !doubled ? half * tiles : 0, w.stage_at = (u32)(split ? half * COLUMNS_AT : 0);
     w.n_stages = (product_k_tiles(phase) + STAGE_TILES - 1) / STAGE_TILES;
+    w.stage_tiles = doubled ? STAGE_TILES / 2 : STAGE_TILES;
     w.row = item_weights(r, phase, layer, r->w.block / across * rows + mine);
     item_tiles(r, phase, t, w.row, w.first_tile, tiles, format);
     previous_over();
@@ -223,9 +236,9 @@ DEV void wide_items(struct prompt_worker *r, int phase, int layer, const int blo
         item_begin(r, phase, &it, 0, tokens);
         if (tail) item_begin(r, phase, &it, tokens, ATOM_TOKENS);
         if (TAIL_TOKENS && tail)
-            wide_multiply(r, phase, &w, t, d, rest, blocks, tiles, 1, format);
+            wide_multiply(r, phase, &w, t, d, rest, blocks, tiles, twice, 1, format);
         else
-            wide_multiply(r, phase, &w, t, d, rest, blocks, tiles, 0, format);
+            wide_multiply(r, phase, &w, t, d, rest, blocks, tiles, twice, 0, format);
         w.row = w.next_row;
         readers_sync(); /* the scales are there, and everyone is done with the item before */
         prompt_worker_anew(r);
@@ -245,10 +258,20 @@ DEV void wide_items(struct prompt_worker *r, int phase, int layer, const int blo
     }
 }
 
+/* So that the compiler knows which of the two it is. */
+DEV void wide_items(struct prompt_worker *r, int phase, int layer, const int blocks, const int split,
+                    const int format) {
+    if (TILE_NARROW(format) && product_doubled(phase, format))
+        wide_items_of(r, phase, layer, blocks, split, 1, format);
+    else
+        wide_items_of(r, phase, layer, blocks, split, 0, format);
+}
+
 /* ---- the producer's part: the same items in the same order ---- */
 
-DEV void wide_produce(struct prompt_worker *r, int phase, int blocks, int rows) {
+DEV void wide_produce(struct prompt_worker *r, int phase, int blocks, int rows, int doubled) {
     const int n_blocks = (product_k_tiles(phase) + 3) / 4; /* of 64 columns */
+    const int other = doubled ? n_blocks / 2 : 1;          /* from a stage's first block to its second */
     const int n_tokens = (r->n_tokens + ATOM_TOKENS - 1) / ATOM_TOKENS * ATOM_TOKENS;
     const int across = wide_across(r->n_tokens, blocks);
     const int n_items = (product_row_tiles(phase) + rows - 1) / rows * across;
@@ -265,8 +288,9 @@ DEV void wide_produce(struct prompt_worker *r, int phase, int blocks, int rows) 
         tails.bytes = last ? left - bytes : 0; /* an atom or none */
         NO_UNROLL
         for (int i = 0; i < n_blocks; i += 2) {
-            const u8 *first = tokens + (u64)(u32)i * column_bytes;
-            const u8 *second = tokens + (u64)(u32)(i + 1 < n_blocks ? i + 1 : i) * column_bytes;
+            const int block = doubled ? i / 2 : i;
+            const u8 *first = tokens + (u64)(u32)block * column_bytes;
+            const u8 *second = tokens + (u64)(u32)(block + other < n_blocks ? block + other : block) * column_bytes;
             tails.first = first + room, tails.second = second + room;
             stage_fill_all(r, first, bytes, second, bytes, COLUMNS_AT, &tails);
         }

@@ -95,9 +95,13 @@ DEV void item_tiles(const struct prompt_worker *r, int phase, struct held *t, co
     weights_load(t, row, r->s->k_place + k, n / TILE_PARTS(format), TILE_PARTS(format), r->w.lane, format);
 }
 
-/* Scales of 128 columns or more are those of a whole stage where every product's k tiles fill stages, without padding
- * between the groups' slices. */
-DEV int product_run(const int format) {
+DEV int product_doubled(int phase, const int format) { return !sums_groups(phase) && TILE_NARROW(format); }
+
+/* Scales of 64 columns or more are those of all that a stage has of x where it has it twice. Scales of 128 columns or
+ * more are those of a whole stage where every product's k tiles fill stages, without padding between the groups'
+ * slices. */
+DEV int product_run(const int doubled, const int format) {
+    if (doubled) return TILE_GROUP(format) >= 2 ? STAGE_TILES / 2 : TILE_RUN(format);
     const int whole = X_TILES % STAGE_TILES == 0 && P_QKV_K_TILES % STAGE_TILES == 0 &&
                       P_OUT_K_TILES % STAGE_TILES == 0 && P_DOWN_K_TILES % STAGE_TILES == 0 &&
                       P_GROUP_Q == P_OUT_K_TILES * TILE_K && P_GROUP_INTERMEDIATE == P_DOWN_K_TILES * TILE_K &&
@@ -552,7 +556,8 @@ DEV void product_produce(struct prompt_worker *r, int phase) {
     if (cut->split_k == 8)
         thin_produce(r, phase);
     else
-        wide_produce(r, phase, cut->split_k ? 1 : cut->blocks, cut->split_k ? 4 : 8);
+        wide_produce(r, phase, cut->split_k ? 1 : cut->blocks, cut->split_k ? 4 : 8,
+                     product_doubled(phase, product_format(phase)));
 }
 
 #endif

@@ -229,6 +229,11 @@ DEV void warp_panel_mma(float *d, struct quad a, smem b, int k, int atoms) {
     }
 }
 DEV void panel_mma(float *d, struct quad a, smem b, int k) { warp_panel_mma(d, a, b, k, 8); }
+DEV void panel_mma_first(float *d, struct quad a, smem b, int k) {
+    for (int i = 0; i < 32; i++)
+        d[i] = 0;
+    panel_mma(d, a, b, k);
+}
 DEV void atom_mma(float *d, struct quad a, smem b, int k) { warp_panel_mma(d, a, b, k, 1); }
 DEV void atom_wait(float *d) { (void)d; }
 
