@@ -21,6 +21,7 @@
 #include "tests/support/fake_backend.h"
 #include "tests/support/http_client.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <malloc.h>
@@ -324,6 +325,8 @@ struct reader {
     char tail[12];
     size_t n_tail;
     bool in_text, done;
+    enum { IN_HEAD, IN_SIZE, IN_CHUNK, BEHIND_CHUNK } part; /* of a stream */
+    size_t left; /* of the head's line so far, or of the chunk to come */
 };
 
 static bool ends_with(const struct reader *r, const char *text) {
@@ -348,7 +351,37 @@ static void read_letters(struct reader *r, const char *bytes, size_t n) {
     }
 }
 
-enum { ANSWER = 40 };
+/* Takes the marks of chunks out of a stream. Where the server has more than it may send at once, a
+ * chunk ends within an event, perhaps beside a letter. */
+static void read_stream(struct reader *r, const char *bytes, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const char c = bytes[i];
+        switch (r->part) {
+        case IN_HEAD:
+            if (c == '\n' && r->left == 0)
+                r->part = IN_SIZE;
+            else if (c != '\r')
+                r->left = c == '\n' ? 0 : r->left + 1;
+            break;
+        case IN_SIZE:
+            if (c == '\n')
+                r->part = IN_CHUNK;
+            else if (isxdigit((unsigned char)c))
+                r->left = r->left * 16 + (size_t)(c <= '9' ? c - '0' : (c | 32) - 'a' + 10);
+            break;
+        case IN_CHUNK:
+            if (r->left == 0) break; /* the last one is empty */
+            read_letters(r, &c, 1);
+            if (--r->left == 0) r->part = BEHIND_CHUNK;
+            break;
+        case BEHIND_CHUNK:
+            if (c == '\n') r->part = IN_SIZE;
+            break;
+        }
+    }
+}
+
+enum { ANSWER = 40, LONG_ANSWER = 1500 };
 
 static void ask_whole(const struct question *q) {
     int fd = connect_small(0);
@@ -378,7 +411,7 @@ static void ask_stream(const struct question *q, int most) {
     while (!r.done && (most < 0 || r.n < most)) {
         const ssize_t n = recv(fd, bytes, sizeof bytes, 0);
         if (n <= 0) fail("a stream broke off");
-        read_letters(&r, bytes, (size_t)n);
+        read_stream(&r, bytes, (size_t)n);
     }
     close(fd);
     if (r.done && r.n != ANSWER) fail("a stream lost tokens");
@@ -431,7 +464,7 @@ static void *steady_clients(void *user) {
             if (!r->q || !fds[i].revents) continue;
             const ssize_t n = recv(fds[i].fd, bytes, sizeof bytes, 0);
             if (n <= 0) fail("one of 64 streams broke off");
-            read_letters(r, bytes, (size_t)n);
+            read_stream(r, bytes, (size_t)n);
             if (!r->done) continue;
             if (r->n != STEADY_ANSWER) fail("one of 64 streams lost tokens");
             close(fds[i].fd);
@@ -455,11 +488,11 @@ static bool read_slowly(int n_answer, int n_copies, unsigned *seed) {
     send_question(fd, &q, n_answer, n_copies, true);
     for (int i = 0; i < 20 && n > 0 && !atomic_load(&over); i++, wait_ms(1000)) {
         n = recv(fd, bytes, 1, 0);
-        if (n > 0 && n_copies == 1) read_letters(&r, bytes, 1);
+        if (n > 0 && n_copies == 1) read_stream(&r, bytes, 1);
     }
     while (n > 0 && !r.done) {
         n = recv(fd, bytes, sizeof bytes, 0);
-        if (n > 0 && n_copies == 1) read_letters(&r, bytes, (size_t)n);
+        if (n > 0 && n_copies == 1) read_stream(&r, bytes, (size_t)n);
         for (ssize_t i = 0; i + 6 <= n && n_copies > 1; i++)
             if (memcmp(bytes + i, "[DONE]", 6) == 0) r.done = true;
     }
@@ -467,7 +500,7 @@ static bool read_slowly(int n_answer, int n_copies, unsigned *seed) {
     return r.done && (n_copies > 1 || r.n == n_answer);
 }
 
-/* Of short answers all comes; of long ones as much as the server lets wait. */
+/* Of one answer all comes, long or short; of many at once as much as the server lets wait. */
 static void *slow_client(void *user) {
     unsigned seed = 2000;
     (void)user;
@@ -475,7 +508,8 @@ static void *slow_client(void *user) {
         if (!read_slowly(ANSWER, 1, &seed)) fail("a slow reader lost a short answer");
         atomic_fetch_add(&n_slow_whole, 1);
         if (atomic_load(&over)) break;
-        if (!read_slowly(1500, 24, &seed)) atomic_fetch_add(&n_slow_cut, 1);
+        if (!read_slowly(LONG_ANSWER, 1, &seed)) fail("a slow reader lost a long answer");
+        if (!read_slowly(LONG_ANSWER, 24, &seed)) atomic_fetch_add(&n_slow_cut, 1);
     }
     return NULL;
 }
