@@ -23,7 +23,8 @@ enum {
  * attention, or of a DeltaNet, lies in the same place, behind the partial attention: it is made when all warps are done
  * with the products of qkv or mix. Before gate_up overwrites it there is a barrier behind out. The gated values lie
  * where attention's scratch lies. That needs no barrier: q, k and v of a layer exist when all blocks are done with down
- * of the layer before, and gated values when all blocks are done with out. */
+ * of the layer before, and gated values when all blocks are done with out. The sampler's scratch lies there, too: a
+ * pick begins when all blocks are done with the head, and q of the next pass exists when all have picked. */
 union column_vectors {
     u32 x[SETS * X_SET];
     struct {
@@ -34,10 +35,12 @@ union column_vectors {
 #define ATTENTION_RESULT vectors.attention
 #define GATED_VALUES     scratch.gated
 #define ATTENTION_AT     scratch.at
+#define PICK_AT          scratch.pick
 #else
 #define ATTENTION_RESULT attention
 #define GATED_VALUES     gated
 #define ATTENTION_AT     at
+#define PICK_AT          pick
 union column_vectors {
     u32 x[SETS * X_SET]; /* norms' results as B fragments: [set][k tile][column of the set][half][lane % 4][k, k + 8] */
     float o[O_BUFFERS][P_ATTENTION_WARPS][AT_HEADS][8 * AT_O_STRIDE]; /* [row % 8][tile][row / 8] */
@@ -95,11 +98,12 @@ struct ALIGN(16) block_shared {
     union ALIGN(16) {
         struct attention_shared at[COLUMNS];
         u32 gated[P_DOWN_K_TILES][INPUT_STRIDE];
+        struct pick_shared pick;
     } scratch;
 #else
     struct attention_shared at[COLUMNS];
-#endif
     struct pick_shared pick;
+#endif
 };
 
 /* Attention's scratch of the column at hand, and the warps' partial attention. */

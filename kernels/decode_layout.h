@@ -12,8 +12,11 @@ TAPE_FN int layout_add(int at, int align, int bytes) { return (at + align - 1) /
 /* Floats of a row of k_parts partial sums. Rows are padded: 8 lanes that read 16 bytes each, of 8 consecutive rows,
  * then meet all banks. */
 #define PART_STRIDE(k_parts) (((((k_parts) + 3) / 4) | 1) * 4)
+/* Floats of a row of a phase's products. `tight`: not padded, as room is scarce and the ring of weights needs it more.
+ */
+#define PART_ROW(k_parts, tight) (!(tight) ? PART_STRIDE(k_parts) : (k_parts) < 4 ? (k_parts) : ((k_parts) + 3) / 4 * 4)
 /* Floats of the partial products of one phase: [row][k part]. */
-#define PART_FLOATS(row_tiles, k_parts) ((row_tiles)*TILE_ROWS * PART_STRIDE(k_parts))
+#define PART_FLOATS(row_tiles, k_parts, tight) ((row_tiles)*TILE_ROWS * PART_ROW(k_parts, tight))
 
 /* Sizes of attention's scratch. Strides are padded: the lanes of a column, or of 8 rows, that read 16 bytes each then
  * meet all banks. */
@@ -92,8 +95,9 @@ TAPE_FN int pick_shared_bytes(int warps, int n_sms) {
 }
 
 /* The larger of two phases' partial sums, in floats. */
-TAPE_FN int parts_of_two(const struct tape_segment *a, const struct tape_segment *b) {
-    const int one = PART_FLOATS(a->row_tiles, a->k_parts), other = PART_FLOATS(b->row_tiles, b->k_parts);
+TAPE_FN int parts_of_two(const struct tape_segment *a, const struct tape_segment *b, int tight) {
+    const int one = PART_FLOATS(a->row_tiles, a->k_parts, tight);
+    const int other = PART_FLOATS(b->row_tiles, b->k_parts, tight);
     return one > other ? one : other;
 }
 
@@ -104,11 +108,13 @@ TAPE_FN int columns_shared_bytes(const struct tape_shape *t, const struct decode
     const int x = 4 * COLUMN_SETS(n) * tiles * SPLIT_STRIDE(n);
     const int attention = 4 * s[TAPE_OUT].k_tiles * PLAIN_STRIDE(n), gated = 4 * s[TAPE_DOWN].k_tiles * PLAIN_STRIDE(n);
     const int o = b->overlaid ? attention_o_bytes(b) + attention : ATTENTION_BUFFERS(n) * attention_o_bytes(b);
-    const int scratch = n * attention_shared_bytes(b);
-    const int first = parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP]), mix = parts_of_two(&s[TAPE_QKV], &s[TAPE_MIX]);
+    const int scratch = n * attention_shared_bytes(b), pick = pick_shared_bytes(t->warps, t->n_sms);
+    const int later = gated > pick ? gated : pick;
+    const int tight = b->overlaid, first = parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP], tight);
+    const int mix = parts_of_two(&s[TAPE_QKV], &s[TAPE_MIX], tight);
     int at = x > o ? x : o;                                                     /* x, o; overlaid: attention */
     at = layout_add(at, 16, 4 * n * (first > mix ? first : mix));               /* part_hidden */
-    at += 4 * n * parts_of_two(&s[TAPE_OUT], &s[TAPE_DOWN]);                    /* part_group */
+    at += 4 * n * parts_of_two(&s[TAPE_OUT], &s[TAPE_DOWN], tight);             /* part_group */
     at += 2 * 4 * n * PART_STRIDE(t->warps);                                    /* ssq */
     at += n * b->gate_slots * 2 * 4 * PART_STRIDE(t->warps);                    /* gates */
     if (b->overlaid) at += 4 * n * b->rotary;                                   /* cos_sin */
@@ -122,8 +128,8 @@ TAPE_FN int columns_shared_bytes(const struct tape_shape *t, const struct decode
     at = layout_add(at, 8, 8 * n);                                              /* kv_first */
     at += 2 * 8 * b->ring_slots;                                                /* full, empty */
     at += 2 * 8 * b->kv_slots;                                                  /* kv_full, kv_empty */
-    at = layout_add(at, 16, b->overlaid && gated > scratch ? gated : scratch);  /* at; overlaid: gated */
-    at = layout_add(at, 16, pick_shared_bytes(t->warps, t->n_sms));             /* pick */
+    at = layout_add(at, 16, b->overlaid && later > scratch ? later : scratch);  /* at; overlaid: gated, pick */
+    if (!b->overlaid) at = layout_add(at, 16, pick);                            /* pick */
     return layout_add(at, 16, 0);
 }
 
@@ -134,7 +140,7 @@ TAPE_FN int decode_shared_bytes(const struct tape_shape *t, const struct decode_
     if (b->columns > 1) return columns_shared_bytes(t, b);
     for (int i = 0; i < TAPE_N_PHASES; i++) {
         const struct tape_segment *g = &t->segment[i];
-        const int floats = i == TAPE_HEAD ? 0 : PART_FLOATS(g->row_tiles, g->k_parts);
+        const int floats = i == TAPE_HEAD ? 0 : PART_FLOATS(g->row_tiles, g->k_parts, 0);
         if (floats > parts) parts = floats;
     }
     int at = 2 * 4 * parts;                                         /* part */

@@ -9,7 +9,7 @@
 enum { X_LOW = P_HEAD_K_TILES * 8 };
 
 /* Floats of the partial products of one phase: [row][k part]. */
-#define PHASE_FLOATS(S) PART_FLOATS(P_##S##_ROW_TILES, P_##S##_K_PARTS)
+#define PHASE_FLOATS(S) PART_FLOATS(P_##S##_ROW_TILES, P_##S##_K_PARTS, P_OVERLAID)
 enum {
     OWN_ROWS = P_HEAD_ROW_TILES * TILE_ROWS, /* rows of the head that a block has at most; see kept_keys */
 #if M_DELTA
@@ -77,6 +77,7 @@ struct ALIGN(16) block_shared {
     struct pick_shared pick;
 };
 
+#define PICK_AT pick
 /* Attention's scratch, and the warps' partial attention in it. */
 DEV struct attention_shared *attention_of(const struct worker *w) { return &w->s->at; }
 DEV float (*attention_o(const struct worker *w))[AT_HEADS][8 * AT_O_STRIDE] { return w->s->at.o; }

@@ -84,12 +84,12 @@ DEV u64 warps_sum(const u64 *of_warp) {
 
 /* Each warp leaves its best. After a barrier one warp may ask block_best for the best of them. */
 DEV void block_best_leave(struct worker *w, struct best b) {
-    struct pick_shared *s = &w->s->pick;
+    struct pick_shared *s = &w->s->PICK_AT;
     b = best_of_warp(b);
     if (w->lane == 0) s->best_key[w->warp] = b.key, s->best_id[w->warp] = b.id;
 }
 DEV struct best block_best(const struct worker *w) {
-    const struct pick_shared *s = &w->s->pick;
+    const struct pick_shared *s = &w->s->PICK_AT;
     struct best b = { 0, 0 };
     if (w->lane < P_WARPS) b.key = s->best_key[w->lane], b.id = s->best_id[w->lane];
     return best_of_warp(b);
@@ -159,7 +159,7 @@ DEV struct best score_exchange(struct worker *w) {
 /* Draws where an id is kept or not by itself. The threads make their first rows' noise while the largest logit is on
  * its way. */
 DEV void draw_each(struct worker *w, u64 position, struct picked *p) {
-    struct pick_shared *s = &w->s->pick;
+    struct pick_shared *s = &w->s->PICK_AT;
     const struct four f = four_load(w, position, 4 * (w->warp * LANES + w->lane));
     if (w->warp == 0) {
         p->best = best_gather(w, w->a->words + X_BEST, 2, WAIT_BEST, 0, &p->stop);

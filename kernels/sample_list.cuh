@@ -55,7 +55,7 @@ DEV u32 split_sum(u32 v, int split) {
 /* Finds the n-th largest of the blocks' best. All consumers may read it, s->cutoff, after the next barrier. */
 DEV void bar_find(struct worker *w, int n) {
     enum { LANES_A_KEY = SPLIT(P_SMS), KEYS = CONSUMER_THREADS / LANES_A_KEY };
-    struct pick_shared *s = &w->s->pick;
+    struct pick_shared *s = &w->s->PICK_AT;
     const int thread = w->warp * LANES + w->lane;
     for (int first = 0; first < P_SMS; first += KEYS) {
         const int i = first + thread / LANES_A_KEY;
@@ -83,7 +83,7 @@ DEV u32 keys_within(const struct worker *w, u32 bar, u32 high) {
 
 /* Counts the block's rows whose key is in [bar, high). turn: how many counts of own_bar came before. */
 DEV u32 own_count(struct worker *w, u32 bar, u32 high, int turn) {
-    struct pick_shared *s = &w->s->pick;
+    struct pick_shared *s = &w->s->PICK_AT;
     u32 n = keys_within(w, bar, high);
     if (warp_ballot(n != 0)) n = split_sum(n, LANES);
     if (n && w->lane == 0) (void)shared_add(smem_of(&s->count[turn % 3]), n);
@@ -124,12 +124,12 @@ DEV void own_weight(struct worker *w, float largest) {
     NO_UNROLL
     EACH_OWN_ROW(w, row) if (keys[row]) sum += weight_of(w, keys[row], largest);
     sum = warp_sum64(sum);
-    if (w->lane == 0) w->s->pick.sum[0][w->warp] = sum;
+    if (w->lane == 0) w->s->PICK_AT.sum[0][w->warp] = sum;
 }
 
 /* Publishes the n rows whose keys lie in [bar, high). at: LIST_WORD, or LIST_AGAIN_WORD for a token's second list. */
 DEV void list_publish(struct worker *w, int at, u32 bar, u32 high, u32 n, int weigh) {
-    struct pick_shared *s = &w->s->pick;
+    struct pick_shared *s = &w->s->PICK_AT;
     const u32 *keys = kept_keys(w->s);
     u64 *to = own_words(w) + at;
     NO_UNROLL
@@ -147,7 +147,7 @@ DEV void list_publish(struct worker *w, int at, u32 bar, u32 high, u32 n, int we
 }
 
 DEV void item_take(struct worker *w, u64 word, int block, float largest) {
-    struct pick_shared *s = &w->s->pick;
+    struct pick_shared *s = &w->s->PICK_AT;
     const u32 key = (u32)word;
     if (!key) return;
     const u64 weight = weight_of(w, key, largest);
@@ -174,7 +174,7 @@ DEV void list_rest(struct worker *w, int at, int block, int n, float largest) {
 /* Takes two words of a block's first line. Returns the block's number of candidates when these words hold it, or 0. */
 DEV int list_take(struct worker *w, const u64 *v, int block, int pair, float largest, u32 bar, u64 *total) {
     if (pair == 0) {
-        if ((u32)v[0] > bar) shared_max(smem_of(&w->s->pick.cutoff), (u32)v[0]);
+        if ((u32)v[0] > bar) shared_max(smem_of(&w->s->PICK_AT.cutoff), (u32)v[0]);
         *total += (u32)v[1];
         return (int)list_high(v[0]);
     }
@@ -229,7 +229,7 @@ DEV void list_gather(struct worker *w, int at, float largest, u32 bar) {
         }
     }
     total = warp_sum64(total);
-    if (w->lane == 0) w->s->pick.sum[1][w->warp] = total;
+    if (w->lane == 0) w->s->PICK_AT.sum[1][w->warp] = total;
 }
 
 /* What a list is judged by. */
@@ -244,7 +244,7 @@ struct terms {
 /* Judges the candidates; each warp leaves the best score of the candidates that it judged and of b. Returns 0 when the
  * candidates do not settle the draw; all threads of all blocks return the same. */
 DEV int list_judge(struct worker *w, u64 position, const struct terms *terms, struct best b) {
-    struct pick_shared *s = &w->s->pick;
+    struct pick_shared *s = &w->s->PICK_AT;
     const u32 n = shared_load(smem_of(&s->n_items)), cutoff = shared_load(smem_of(&s->cutoff));
     if (n > PICK_ITEMS) return 0;
     int split = 1;
@@ -298,7 +298,7 @@ DEV void list_clear(struct pick_shared *s, u32 cutoff) {
 
 /* Waits for the largest logit. Returns its order key; 0: there is none. */
 DEV u32 list_start(struct worker *w, struct picked *p) {
-    struct pick_shared *s = &w->s->pick;
+    struct pick_shared *s = &w->s->PICK_AT;
     if (w->warp == 0) {
         p->best = best_gather(w, w->a->words + X_BEST, 2, WAIT_BEST, s->key, &p->stop);
         if (w->lane == 0) {
@@ -319,7 +319,7 @@ DEV int list_settle(struct worker *w, int at, u32 bar, u32 high, u32 most, u64 p
     list_publish(w, at, own, high, n, weigh);
     list_gather(w, at, terms->largest, bar);
     consumers_sync();
-    if (weigh) terms->total = warps_sum(w->s->pick.sum[1]);
+    if (weigh) terms->total = warps_sum(w->s->PICK_AT.sum[1]);
     return list_judge(w, position, terms, b);
 }
 
@@ -336,7 +336,7 @@ DEV int draw_listed(struct worker *w, u32 largest_key, u64 position, struct term
     } else if (most > PICK_ITEMS / P_SMS) {
         most = PICK_ITEMS / P_SMS;
     }
-    const u32 bar = shared_load(smem_of(&w->s->pick.cutoff));
+    const u32 bar = shared_load(smem_of(&w->s->PICK_AT.cutoff));
     return list_settle(w, LIST_WORD, bar, largest_key + 1, most, position, terms, none);
 }
 

@@ -66,7 +66,7 @@ DEV void split_own(struct worker *w, const struct window *x, float largest) {
     for (int j = 0; j < SPLITS; j++) {
         const u64 all = warp_sum64(sum[j]);
         const struct quad item = { point[j], split_sum(n[j], LANES), (u32)all, (u32)(all >> 32) };
-        if (w->lane == 0) w->s->pick.item[w->warp * SPLITS + j] = item;
+        if (w->lane == 0) w->s->PICK_AT.item[w->warp * SPLITS + j] = item;
     }
 }
 
@@ -80,7 +80,7 @@ DEV void split_publish(const struct worker *w, int round) {
     if (w->lane >= SPLITS) return;
     struct split sum = { 0, 0, 0 };
     for (int i = 0; i < P_WARPS; i++) {
-        const struct split part = split_of(w->s->pick.item[i * SPLITS + w->lane]);
+        const struct split part = split_of(w->s->PICK_AT.item[i * SPLITS + w->lane]);
         sum.n += part.n, sum.weight += part.weight;
     }
     word_store(to, split_tag(w, round) | (sum.weight & SPLIT_WEIGHT));
@@ -121,7 +121,7 @@ DEV void split_gather(struct worker *w, const struct window *x, int round) {
     }
     weight = warp_sum64(weight), n = split_sum(n, LANES);
     const struct quad item = { split_key(x, w->warp), n, (u32)weight, (u32)(weight >> 32) };
-    if (w->lane == 0) w->s->pick.item[P_WARPS * SPLITS + w->warp] = item;
+    if (w->lane == 0) w->s->PICK_AT.item[P_WARPS * SPLITS + w->warp] = item;
 }
 
 /* Returns the window to begin with. It ends 29 temperatures below the largest logit: weights are 0 from there on. */
@@ -134,7 +134,7 @@ DEV struct window window_start(const struct worker *w, u32 largest_key, u64 tota
 
 /* Narrows the window until the ids in it fit a list, all blocks alike. Returns 0 if they never do. */
 DEV int window_narrow(struct worker *w, float largest, u64 need, struct window *x) {
-    const struct quad *sums = w->s->pick.item + P_WARPS * SPLITS;
+    const struct quad *sums = w->s->PICK_AT.item + P_WARPS * SPLITS;
     NO_UNROLL
     for (int round = 1; round <= SEARCH_ROUNDS; round++) {
         split_own(w, x, largest);
@@ -161,14 +161,14 @@ DEV int window_narrow(struct worker *w, float largest, u64 need, struct window *
 enum { SEARCH_SETTLED = 1, SEARCH_DEAD = 2 };
 DEV_CALL int draw_searched(const struct decode_args *a, struct block_shared *s, u32 epoch, int t, int dead, u64 total) {
     struct worker w = sampler_worker(a, s, epoch, t, dead);
-    const u32 largest_key = s->pick.largest;
+    const u32 largest_key = s->PICK_AT.largest;
     const u64 position = position_of(&w);
     struct terms terms = { sampling_from_order(largest_key), 0, a->sampling.top_p, total, 0 };
     struct window x = window_start(&w, largest_key, total);
     consumers_sync(); /* the list's items have been read, they are scratch now */
     if (!window_narrow(&w, terms.largest, sampling_top_p_need(total, terms.top_p), &x)) return w.dead ? SEARCH_DEAD : 0;
     consumers_sync();
-    if (w.warp == 0 && w.lane == 0) list_clear(&s->pick, x.low.key);
+    if (w.warp == 0 && w.lane == 0) list_clear(&s->PICK_AT, x.low.key);
     const struct four f = four_load(&w, position, 4 * (w.warp * LANES + w.lane));
     const struct best b = own_draw(&w, f, position, terms.largest, x.high.key);
     consumers_sync();

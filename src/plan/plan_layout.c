@@ -499,7 +499,7 @@ static bool keys_fit(const struct plan *p, int columns) {
     const struct tape_segment *s = p->tape.segment;
     const int rows = s[TAPE_HEAD].row_tiles * TILE_ROWS;
     const int rest = columns - p->kv_slots * p->kv_piece_bytes / (4 * rows);
-    return rest * rows <= columns * parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP]);
+    return rest * rows <= columns * parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP], p->overlaid);
 }
 
 /* Sums of two groups are as many words as what two hops would hand round in fp32. Models without
