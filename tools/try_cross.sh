@@ -44,9 +44,8 @@ inside sh -c "dpkg --add-architecture $architecture && apt-get update" || die "a
 inside apt-get install -y --no-install-recommends "crossbuild-essential-$architecture" fakeroot || die "no cross-compiler"
 inside sh -c "cd /proof && dpkg-source -x reel_$version-*.dsc tree && cd tree &&
     apt-get build-dep -y --no-install-recommends -a$architecture -Pcross,nocheck,nopython ./" || die "what the build needs cannot be installed"
-inside --private-network --setenv=DEB_BUILD_OPTIONS="nocheck noautodbgsym parallel=$(nproc)" \
-    sh -c "cd /proof/tree && dpkg-buildpackage -us -uc -B -a$architecture -Pcross,nocheck,nopython && cp ../*_$architecture.deb ../debs" ||
-    die "the packages do not build for $architecture"
+inside --private-network --setenv=DEB_BUILD_OPTIONS="noautodbgsym parallel=$(nproc)" --setenv=ARCHITECTURE="$architecture" \
+    sh -c "cd /proof/tree && make deb && cp build/dist/*_$architecture.deb ../debs" || die "the packages do not build for $architecture"
 echo "$architecture: built without a network: $(cd "$root/proof/debs" && echo *.deb)"
 
 # This machine's own program says what text is right.
