@@ -30,6 +30,9 @@ AR := ar
 endif
 LD ?= ld
 OBJCOPY ?= objcopy
+PKG_CONFIG ?= pkg-config
+# Runs a built program on this machine where it was compiled for another: qemu-aarch64.
+EMULATOR ?=
 CLANG_FORMAT ?= $(shell command -v clang-format-14 || echo clang-format)
 CLANG_TIDY ?= $(shell command -v clang-tidy-14 || echo clang-tidy)
 PREFIX ?= /usr/local
@@ -38,13 +41,13 @@ PACKAGES := libutf8proc jansson nettle soxr
 CURL := $(if $(MINIMAL),,libcurl)
 SERVER := $(if $(MINIMAL),,libmicrohttpd)
 CLI_PACKAGES := $(CURL) $(SERVER)
-PKG_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
-PKG_LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null)
-CLI_CFLAGS := $(if $(strip $(CLI_PACKAGES)),$(shell pkg-config --cflags $(CLI_PACKAGES) 2>/dev/null)) \
+PKG_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>/dev/null)
+PKG_LIBS := $(shell $(PKG_CONFIG) --libs $(PACKAGES) 2>/dev/null)
+CLI_CFLAGS := $(if $(strip $(CLI_PACKAGES)),$(shell $(PKG_CONFIG) --cflags $(CLI_PACKAGES) 2>/dev/null)) \
               $(if $(CURL),-DREEL_WITH_CURL) $(if $(SERVER),-DREEL_WITH_SERVER)
-TEST_LIBS = $(shell pkg-config --libs libpcre2-8 vterm 2>/dev/null)
+TEST_LIBS = $(shell $(PKG_CONFIG) --libs libpcre2-8 vterm 2>/dev/null)
 # wslay comes without a pkg-config file.
-CLI_LIBS := $(if $(strip $(CLI_PACKAGES)),$(shell pkg-config --libs $(CLI_PACKAGES) 2>/dev/null)) $(if $(SERVER),-lwslay)
+CLI_LIBS := $(if $(strip $(CLI_PACKAGES)),$(shell $(PKG_CONFIG) --libs $(CLI_PACKAGES) 2>/dev/null)) $(if $(SERVER),-lwslay)
 
 WARN := -Wall -Wextra -Wconversion -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes
 ifdef CI
@@ -468,10 +471,10 @@ install: all
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|' -e 's|@VERSION@|$(VERSION)|' \
 	    -e 's|@PACKAGES@|$(PACKAGES)|' tools/reel.pc.in >$(LIB_TO)/pkgconfig/reel.pc
 	$(if $(SERVICE),sed -e 's|@BINDIR@|$(PREFIX)/bin|' dist/reel.service >$(SERVICE))
-	$(B)/reel help --man >$(SHARE_TO)/man/man1/reel.1
-	$(B)/reel help --completion bash >$(SHARE_TO)/bash-completion/completions/reel
-	$(B)/reel help --completion zsh >$(ZSH_TO)
-	$(B)/reel help --completion fish >$(SHARE_TO)/fish/vendor_completions.d/reel.fish
+	$(EMULATOR) $(B)/reel help --man >$(SHARE_TO)/man/man1/reel.1
+	$(EMULATOR) $(B)/reel help --completion bash >$(SHARE_TO)/bash-completion/completions/reel
+	$(EMULATOR) $(B)/reel help --completion zsh >$(ZSH_TO)
+	$(EMULATOR) $(B)/reel help --completion fish >$(SHARE_TO)/fish/vendor_completions.d/reel.fish
 
 uninstall:
 	rm -f $(INSTALLED)

@@ -5,6 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 glibc=2.28
+most_bytes=12000000 # the demo model that writes text is most of it
 built=build/wheel
 mkdir -p $built build/dist
 jobs=$(nproc)
@@ -77,6 +78,8 @@ echo '"""The files of the model that reel calls demo-speech."""' >$folder/reel_d
     exit 1
 }
 for wheel in build/dist/reel-[0-9]*.whl; do
-    printf '%s %s bytes\n' "$wheel" "$(wc -c <"$wheel")"
+    bytes=$(wc -c <"$wheel")
+    printf '%s %s bytes\n' "$wheel" "$bytes"
+    [ "$bytes" -le $most_bytes ] || { echo "$wheel: $bytes bytes, at most $most_bytes are wanted" >&2; exit 1; }
     $built/venv/bin/auditwheel show "$wheel" | sed -n '/consistent with/,$p' | grep -v '^$' | head -n 6
 done

@@ -2,6 +2,8 @@
 # make_deb.sh [FOLDER]
 # Builds the Debian packages of the last commit (of the files that lie here, where there is no git) from their source package,
 # in build/deb, and puts them in FOLDER (build/dist). What is missing to build them is named, nothing is fetched.
+#   ARCHITECTURE=arm64  for another one than this machine's, by its compiler and an emulator; without tests and python3-reel, which
+#                       is the same for all
 #   DEB_BUILD_OPTIONS=nocheck, parallel=N, terse, noautodbgsym   DEB_BUILD_PROFILES=nocheck, nopython
 set -eu
 cd "$(dirname "$0")/.."
@@ -28,8 +30,15 @@ cd "$work/reel-$version"
 export PATH="${CCACHE_DIR:+/usr/lib/ccache:}/usr/sbin:/usr/bin:/sbin:/bin"
 : "${DEB_BUILD_OPTIONS:=parallel=$(nproc)}"
 export DEB_BUILD_OPTIONS
+cross=
+if [ -n "${ARCHITECTURE:-}" ] && [ "$ARCHITECTURE" != "$(dpkg --print-architecture)" ]; then
+    cross="-a$ARCHITECTURE -B"
+    DEB_BUILD_OPTIONS="nocheck $DEB_BUILD_OPTIONS"
+    DEB_BUILD_PROFILES="cross nocheck nopython"
+fi
 # All packages of a build carry the time of the newest entry in debian/changelog.
-dpkg-buildpackage -us -uc ${DEB_BUILD_PROFILES:+-P"$(echo "$DEB_BUILD_PROFILES" | tr ' ' ,)"} --changes-option=-DDistribution=unstable
+# shellcheck disable=SC2086 # words or none
+dpkg-buildpackage -us -uc $cross ${DEB_BUILD_PROFILES:+-P"$(echo "$DEB_BUILD_PROFILES" | tr ' ' ,)"} --changes-option=-DDistribution=unstable
 cd "$work"
 find . -maxdepth 1 -type f -exec cp {} "$out" \;
 cd "$out"

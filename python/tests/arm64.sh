@@ -36,9 +36,12 @@ fi
 rm -rf "$folder/site/reel" "$folder/site"/reel_command.py
 python3 -m zipfile -e "$wheel" "$folder/site"
 chmod +x "$folder/site/reel/bin/reel"
+# What the tests start is the emulator, too.
+printf '#!/bin/sh\nexec qemu-aarch64 -L "%s/root" "%s/site/reel/bin/reel" "$@"\n' "$folder" "$folder" >"$folder/command"
+chmod +x "$folder/command"
 emulated() {
     qemu-aarch64 -L "$folder/root" -E PYTHONHOME="$folder/root/usr" -E PYTHONPATH="$folder/site:python/tests" \
-        -E REEL_TEST_INSTALLED=1 -E HOME="$folder" "$@"
+        -E REEL_TEST_INSTALLED=1 -E HOME="$folder" -E REEL_COMMAND="$folder/command" "$@"
 }
 emulated "$folder/site/reel/bin/reel" run demo "Emma" -n 8 --temp 0
 emulated "$folder/site/reel/bin/reel" devices | head -n 4

@@ -70,12 +70,12 @@ class Replica:
         if self.process:
             self.process.wait()
 
-    def figure(self, name):
-        """A figure of /metrics, summed over routes that answer text and codes."""
+    def figure(self, name, label_has=""):
+        """A figure of /metrics, summed over routes that answer text and codes; of those whose labels have this in them."""
         total = 0.0
         for line in get(self.url + "/metrics")[1].splitlines():
             label = line[len(name):].split(" ")[0]
-            if line.startswith(name) and label[:1] in ("", "{") and "demo-speech" not in label and "/metrics" not in label:
+            if line.startswith(name) and label[:1] in ("", "{") and "demo-speech" not in label and "/metrics" not in label and label_has in label:
                 total += float(line.rsplit(" ", 1)[1])
         return total
 
