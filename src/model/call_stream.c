@@ -98,7 +98,7 @@ static bool take_literal(struct span *s) {
 /* Whether an object that begins so has a name, in *name, and comes to its arguments now. Whatever
  * is written otherwise is told when it is whole. */
 static bool comes_to_arguments(const struct chat_call_words *w, struct span s, struct span *name) {
-    struct span key, value;
+    struct span key, value = { 0 };
     bool named = false;
     for (;;) {
         if (!take_string(&s, &key)) return false;

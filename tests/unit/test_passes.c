@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { MOST_TOKENS = 1200, HANGS_AFTER_S = 300 };
+enum { MOST_TOKENS = 1200, HANGS_AFTER_S = 300, SOAK_HANGS_AFTER_S = 3600 };
 
 static void nap(int ms) {
     const struct timespec t = { ms / 1000, ms % 1000 * 1000000L };
@@ -787,6 +787,7 @@ static void many_threads_come_and_go(void **state) {
     (void)state;
     const bool soak = getenv("REEL_SOAK") != NULL;
     const int rounds = soak ? 1100 : 12;
+    alarm(soak ? SOAK_HANGS_AFTER_S : HANGS_AFTER_S);
     storm((struct fake_settings){ .columns = 8 }, 64, rounds);
     storm((struct fake_settings){ .columns = 3, .recurrent = true }, 16, 2 * rounds);
     storm((struct fake_settings){ .columns = 8, .decodes = true }, 64, rounds);
