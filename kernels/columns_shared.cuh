@@ -23,8 +23,8 @@ enum {
  * attention, or of a DeltaNet, lies in the same place, behind the partial attention: it is made when all warps are done
  * with the products of qkv or mix. Before gate_up overwrites it there is a barrier behind out. The gated values lie
  * where attention's scratch lies. That needs no barrier: q, k and v of a layer exist when all blocks are done with down
- * of the layer before, and gated values when all blocks are done with out. The sampler's scratch lies there, too: a
- * pick begins when all blocks are done with the head, and q of the next pass exists when all have picked. */
+ * of the layer before, and gated values when all blocks are done with out. The sampler's scratch lies there, too: the
+ * first best of a block exists when all are done with the last down, and there is a barrier behind the picks. */
 union column_vectors {
     u32 x[SETS * X_SET];
     struct {
