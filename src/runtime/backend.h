@@ -49,6 +49,7 @@ struct backend_info {
     float column_share; /* of a pass's time, that a further column costs; a first guess */
     bool guesses;       /* it runs the model's draft layer: guess answers */
     bool shares;        /* its states share the device well without the runtime's turns (turns.h) */
+    bool queues;        /* what its states are asked for goes through one queue, in order */
     double driver_ms, compile_ms, load_ms; /* as in reel_model_info */
 };
 
@@ -64,6 +65,9 @@ struct backend_eval {
     float *out;
     const atomic_bool *cancel; /* looked at between chunks: REEL_E_CANCELLED */
     reel_progress_fn progress; /* or NULL */
+    /* Called when all of the evaluation is in the queue of backend_info.queues and nothing is
+     * fetched behind it, or NULL. */
+    void (*queued)(void *progress_user);
     void *progress_user;
 };
 

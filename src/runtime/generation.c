@@ -224,8 +224,10 @@ static int32_t draw_for_backend(void *user, const float *logits, int64_t positio
 /* Ends a decoding when others wait for their turn, or would decode together with this session: the
  * next one goes on from there. */
 static bool enough_for_now(void *user) {
-    const struct reel_session *s = user;
-    return turn_is_over(&s->turn) || (s->generation.joins && passes_are_wanted(s->model->passes));
+    struct reel_session *s = user;
+    const bool over = turn_is_over(&s->turn);
+    if (over) turn_hand_on(&s->turn);
+    return over || (s->generation.joins && passes_are_wanted(s->model->passes));
 }
 
 static struct backend_decode decode_of(struct reel_session *s, int max_tokens,

@@ -196,7 +196,9 @@ static bool is_enough(void *user) {
     pthread_mutex_lock(&p->mutex);
     const bool enough = p->interrupt || p->ends || is_seat_due(p) || is_lonely(p);
     pthread_mutex_unlock(&p->mutex);
-    return enough || turn_is_over(&p->turn);
+    if (enough || !turn_is_over(&p->turn)) return enough;
+    turn_hand_on(&p->turn);
+    return true;
 }
 
 /* What the backend decodes for a column: as many ids as there is room for. */

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
+#include <math.h>
 #include <time.h>
 
 /* Who waits looks this often whether it was cancelled (reel_session_cancel only sets a flag, as
@@ -14,16 +15,17 @@ enum { SHARED_MS = 100 };
 #define LEAST_MS 1.0 /* of an even turn */
 
 struct turns {
-    bool even;
+    bool even, queues;
     pthread_mutex_t mutex;
-    double before_ms;    /* how long the last turn lasted */
-    struct turn *holder; /* NULL: nobody; the queue is empty then */
+    double before_ms;         /* how long the last turn lasted */
+    struct turn *holder;      /* NULL: nobody; the queue is empty then */
+    const struct turn *ahead; /* handed its turn on to the holder, and is not done; or NULL */
     struct turn *first, *last;
     atomic_int n_waiting;   /* changed with the mutex held, read without; likewise: */
     atomic_llong waited_ms; /* when somebody's wait ended the last time */
 };
 
-enum reel_status turns_open(struct turns **out, bool even, struct reel_error *err) {
+enum reel_status turns_open(struct turns **out, bool even, bool queues, struct reel_error *err) {
     struct turns *t = NULL;
     *out = NULL;
     enum reel_status status = mem_zeroed(&t, 1, sizeof *t, "the turns of sessions", err);
@@ -35,6 +37,7 @@ enum reel_status turns_open(struct turns **out, bool even, struct reel_error *er
     atomic_init(&t->waited_ms, -SHARED_MS);
     t->before_ms = TURN_MS;
     t->even = even;
+    t->queues = queues;
     *out = t;
     return REEL_OK;
 }
@@ -65,13 +68,22 @@ void look_wait(pthread_cond_t *condition, pthread_mutex_t *mutex) {
 
 /* ---- with the mutex held ---- */
 
-static void begin(struct turns *t, struct turn *turn) {
+static double lasted(const struct turn *turn) { return clock_ms() - turn->since_ms; }
+
+static void start_clock(struct turns *t) {
+    double limit = TURN_MS;
+    if (t->even && t->before_ms < TURN_MS) limit = fmax(t->before_ms, LEAST_MS);
+    t->holder->since_ms = clock_ms();
+    t->holder->until_ms = t->holder->since_ms + limit;
+}
+
+/* `ahead`: whose part is not done, or NULL. */
+static void begin(struct turns *t, struct turn *turn, const struct turn *ahead) {
     t->holder = turn;
-    turn->lent = false;
-    turn->since_ms = clock_ms();
-    turn->limit_ms = TURN_MS;
-    if (t->even && t->before_ms < TURN_MS)
-        turn->limit_ms = t->before_ms > LEAST_MS ? t->before_ms : LEAST_MS;
+    t->ahead = ahead;
+    turn->lent = turn->open = false;
+    start_clock(t);
+    if (ahead) turn->until_ms = INFINITY;
 }
 
 static void join_queue(struct turns *t, struct turn *turn) {
@@ -99,11 +111,13 @@ static void leave_queue(struct turns *t, const struct turn *turn) {
 /* Hands the turn to the first of the queue, or to nobody. */
 static void hand_over(struct turns *t) {
     struct turn *next = t->first;
-    t->before_ms = clock_ms() - t->holder->since_ms;
+    const struct turn *ahead = t->holder->open ? t->holder : NULL;
+    if (!ahead) t->before_ms = lasted(t->holder);
     t->holder = NULL;
+    t->ahead = NULL;
     if (!next) return;
     leave_queue(t, next);
-    begin(t, next);
+    begin(t, next, ahead);
     next->granted = true;
     pthread_cond_signal(next->granted_to);
 }
@@ -149,8 +163,8 @@ static bool acquire(struct turn *turn) {
     turn->thread = pthread_self();
     if (t->holder == turn)
         turn->lent = false; /* nobody took it over */
-    else if (!t->holder)
-        begin(t, turn);
+    else if (!t->holder || t->holder->open)
+        begin(t, turn, t->holder);
     else
         got = queue_up(t, turn);
     pthread_mutex_unlock(&t->mutex);
@@ -171,7 +185,25 @@ void turn_give(struct turn *turn) {
     if (!turn->held) return;
     turn->held = false;
     pthread_mutex_lock(&t->mutex);
-    if (t->holder == turn) hand_over(t);
+    turn->open = false;
+    if (t->ahead == turn) {
+        t->ahead = NULL;
+        t->before_ms = lasted(turn);
+        start_clock(t);
+    } else if (t->holder == turn) {
+        hand_over(t);
+    }
+    pthread_mutex_unlock(&t->mutex);
+}
+
+void turn_hand_on(struct turn *turn) {
+    struct turns *t = turn->turns;
+    if (!turn->held || !t->queues || turn->open) return;
+    pthread_mutex_lock(&t->mutex);
+    if (t->holder == turn) {
+        turn->open = true;
+        if (t->first) hand_over(t);
+    }
     pthread_mutex_unlock(&t->mutex);
 }
 
@@ -183,8 +215,9 @@ bool turns_are_shared(const struct turns *t) {
 }
 
 bool turn_is_over(const struct turn *turn) {
-    return turn->held && atomic_load_explicit(&turn->turns->n_waiting, memory_order_relaxed) > 0 &&
-           clock_ms() - turn->since_ms >= turn->limit_ms;
+    if (!turn->held) return false;
+    return turn->open || (atomic_load_explicit(&turn->turns->n_waiting, memory_order_relaxed) > 0 &&
+                          clock_ms() >= turn->until_ms);
 }
 
 bool turn_pass(struct turn *turn) {
@@ -201,4 +234,4 @@ void turn_lend(struct turn *turn) {
     pthread_mutex_unlock(&t->mutex);
 }
 
-bool turn_resume(struct turn *turn) { return !turn->held || acquire(turn); }
+bool turn_resume(struct turn *turn) { return !turn->held || turn->open || acquire(turn); }

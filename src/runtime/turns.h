@@ -12,6 +12,11 @@
  * (turn_is_over), an evaluation passes the turn on between its chunks (turn_pass). While nobody
  * waits a turn has no end and costs an uncontended mutex.
  *
+ * Where a backend puts what its states are asked for into one queue, in order, and whoever has the
+ * turn has put all of it there, the next one's turn comes before that is done (turn_hand_on): its
+ * part is in the queue when the device gets to it. The clock of a turn begins when what was ahead
+ * of it is over.
+ *
  * A callback of the caller may take any time, and may use another session of the same model. It
  * runs with the turn lent (turn_lend, turn_resume): after TURN_MS whoever waits takes it over, and
  * a call from inside the callback takes it over at once. */
@@ -40,15 +45,18 @@ struct turn {
     struct turn *next;          /* in the queue */
     bool granted;
     bool lent;
-    double since_ms; /* when the turn began */
-    double limit_ms; /* how long it may last while others wait */
+    bool
+        open; /* handed on: whoever comes may have the next one; set by its owner, with the mutex */
+    _Atomic double
+        since_ms; /* when the turn's clock began; changed with the mutex held. Likewise: */
+    _Atomic double until_ms; /* when it is over while others wait */
     pthread_t thread;
 };
 
 /* `even`: prompts are read in slices of a turn each, and while others wait every other turn lasts
  * as long as the one before it, so that neither prompts nor decoding have more than half of the
- * time. */
-enum reel_status turns_open(struct turns **out, bool even, struct reel_error *err);
+ * time. `queues`: as in backend_info. */
+enum reel_status turns_open(struct turns **out, bool even, bool queues, struct reel_error *err);
 void turns_close(struct turns *turns); /* NULL: nothing */
 
 /* Waits for its turn. REEL_E_CANCELLED soon after *cancel (or NULL) has become true. `turns` NULL:
@@ -57,11 +65,17 @@ enum reel_status turn_take(struct turn *turn, struct turns *turns, const atomic_
                            struct reel_error *err);
 void turn_give(struct turn *turn); /* not taken: nothing */
 
+/* What the turn was taken for is in the device's queue, or will never be: who waits, or comes, has
+ * the next turn now. To be given all the same, as soon as that is done. Nothing where the backend
+ * has no queue. */
+void turn_hand_on(struct turn *turn);
+
 /* Several sessions compute at this time: somebody waited within the last tenth of a second. `turns`
  * may be NULL. */
 bool turns_are_shared(const struct turns *turns);
 
-/* Somebody waits and the turn has lasted long enough. While nobody waits this is one load. */
+/* Somebody waits and the turn has lasted long enough, or it has been handed on. While nobody waits
+ * this is two loads. */
 bool turn_is_over(const struct turn *turn);
 
 /* When it is over, lets those who wait go first. False: cancelled; the turn is gone then. */

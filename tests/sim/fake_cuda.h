@@ -32,6 +32,8 @@ struct fake_cuda {
     struct fake_gpu gpu;
     /* The next launch's; the seed changes by itself from launch to launch. */
     struct sim_settings settings;
+    const char
+        *missing_in; /* its missing_block is missing in kernels of that name alone; NULL: all */
 
     /* The n-th call from now returns this status instead of doing its work, 0: none. With `only`,
      * calls of that name are counted: "cuMemAlloc_v2". */

@@ -256,6 +256,8 @@ static CUresult launch(CUfunction f, unsigned grid, unsigned threads, unsigned s
                                      .settings = fake.settings,
                                      .memory = fake_range };
     if (!cooperative && l->launch.resident > 16) l->launch.resident = 16;
+    if (fake.missing_in && strcmp(f->name, fake.missing_in) != 0)
+        l->launch.settings.missing_block = -1;
     pthread_mutex_lock(&fake_lock);
     l->launch.settings.seed += (uint64_t)fake.n_launches++ * 1000003;
     pthread_mutex_unlock(&fake_lock);

@@ -55,6 +55,7 @@ static void fake_info(const struct backend *backend, struct backend_info *info) 
                                    .n_threads = 1,
                                    .eval_positions = backend->settings->eval_positions,
                                    .shares = backend->settings->shares,
+                                   .queues = backend->settings->queues,
                                    .most_columns = backend->settings->columns,
                                    .cut_step = backend->settings->cut_step,
                                    .state_fixed_bytes = 100,
@@ -129,10 +130,16 @@ static bool take_time(struct fake_settings *set, const atomic_bool *cancel) {
     return go_on;
 }
 
+static bool goes_on(const struct fake_settings *set, const struct backend_eval *e, int done) {
+    return !e->progress || (set->cut_step && done > 0) ||
+           e->progress(e->progress_user, "evaluating", (uint64_t)done, (uint64_t)e->n);
+}
+
 static bool begin_chunk(struct fake_settings *set, const struct backend_eval *e, int done) {
-    return take_time(set, e->cancel) &&
-           (!e->progress || (set->cut_step && done > 0) ||
-            e->progress(e->progress_user, "evaluating", (uint64_t)done, (uint64_t)e->n));
+    if (!set->queues) return take_time(set, e->cancel) && goes_on(set, e, done);
+    if (!goes_on(set, e, done)) return false;
+    if (e->queued && (set->chunk == 0 || done + set->chunk >= e->n)) e->queued(e->progress_user);
+    return take_time(set, e->cancel);
 }
 
 static int fake_resume(const struct backend_state *s, int n) {
@@ -172,7 +179,12 @@ static enum reel_status evaluate(struct backend_state *s, const struct backend_e
 
 static enum reel_status fake_eval(struct backend_state *s, const struct backend_eval *e,
                                   struct reel_error *err) {
-    return evaluate(s, e, false, err);
+    struct fake_settings *set = s->backend->settings;
+    if (atomic_load(&set->steps_inside) > 0) atomic_fetch_add(&set->n_evals_behind_steps, 1);
+    atomic_fetch_add(&set->evals_inside, 1);
+    const enum reel_status status = evaluate(s, e, false, err);
+    atomic_fetch_sub(&set->evals_inside, 1);
+    return status;
 }
 
 static enum reel_status fake_embed(struct backend_state *s, const struct backend_embed *e,
@@ -277,6 +289,8 @@ static void fake_step(struct backend *backend, const struct backend_batch *batch
     bool over = false;
     check_batch(backend, batch);
     atomic_fetch_add(&set->n_steps, 1);
+    if (atomic_load(&set->evals_inside) > 0) atomic_fetch_add(&set->n_steps_behind_evals, 1);
+    atomic_fetch_add(&set->steps_inside, 1);
     if (batch->n > atomic_load(&set->most_of_a_pass)) atomic_store(&set->most_of_a_pass, batch->n);
     for (int i = 0; i < batch->n; i++)
         ids[i] = batch->columns[i].decode->id;
@@ -290,6 +304,8 @@ static void fake_step(struct backend *backend, const struct backend_batch *batch
         }
         if (batch->enough(batch->user)) break;
     }
+    if (set->queues) (void)take_time(set, NULL);
+    atomic_fetch_sub(&set->steps_inside, 1);
 }
 
 static size_t fake_save_bytes(const struct backend_state *s, int n) {

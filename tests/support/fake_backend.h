@@ -45,10 +45,14 @@ struct fake_settings {
     atomic_int n_evals;              /* live: calls so far */
     atomic_int n_positions;          /* live: positions evaluated so far */
     _Atomic(enum reel_output) asked; /* live: what the last call asked for */
-    int eval_ms;             /* live: a chunk takes this long, looking at cancel all the time */
-    int chunk;               /* live: positions of a chunk; 0: a call has one */
-    int eval_positions;      /* as in backend_info */
-    bool shares;             /* likewise */
+    int eval_ms;        /* live: a chunk takes this long, looking at cancel all the time */
+    int chunk;          /* live: positions of a chunk; 0: a call has one */
+    int eval_positions; /* as in backend_info */
+    bool shares;        /* likewise */
+    bool queues;        /* likewise; a step then takes one pass's time more, in the queue */
+    atomic_int n_evals_behind_steps; /* live: that began before a step was over; the other way: */
+    atomic_int n_steps_behind_evals; /* live */
+    atomic_int steps_inside, evals_inside;
     int prompt_slice;        /* as in reel_model_options */
     int cut_step;            /* likewise; the progress of a call is then told at its begin alone */
     atomic_int longest_eval; /* live: positions of the longest call so far */

@@ -56,6 +56,7 @@ enum reel_status sim_model_load(struct sim_model *m, const char *options, struct
         .gpu_options = all,
         .cuda_dir = sim_gpu_folder(),
         .kv = m->kv,
+        .prompt_slice = m->prompt_slice,
     };
     return reel_model_open(&m->gpu, m->folder, &o, err);
 }

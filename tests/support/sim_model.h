@@ -8,7 +8,8 @@
 
 struct sim_model {
     char folder[200];
-    const char *kv; /* as in reel_model_options, of both */
+    const char *kv;   /* as in reel_model_options, of both */
+    int prompt_slice; /* likewise, of the GPU; set before it is loaded */
     struct reel_model *cpu, *gpu;
     int vocab;
 };

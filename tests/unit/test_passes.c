@@ -503,6 +503,40 @@ static void whoever_decodes_waits_for_one_slice_at_a_time(void **state) {
     }
 }
 
+/* Where the backend has a queue, what comes next is in it before what is ahead is over. */
+static void slices_and_passes_are_queued_ahead(void **state) {
+    (void)state;
+    enum { N = 2 };
+    static struct speaker s[N], reader;
+    for (int queues = 0; queues < 2; queues++) {
+        struct fixture f;
+        start(&f, (struct fake_settings){
+                      .columns = N, .prompt_slice = SLICE, .queues = queues, .eval_ms = 2 });
+        for (int i = 0; i < N; i++) {
+            prepare(&s[i], &f, 5 + i, MOST_TOKENS);
+            begin(&s[i]);
+        }
+        for (int i = 0; i < N; i++)
+            wait_for(&s[i], 5);
+        prepare(&reader, &f, 0, 0);
+        assert_int_equal(pthread_create(&reader.thread, NULL, read_prompt, &reader), 0);
+        pthread_join(reader.thread, NULL);
+        for (int i = 0; i < N; i++) {
+            reel_session_cancel(s[i].session);
+            end(&s[i]);
+        }
+        assert_int_equal(reader.status, REEL_OK);
+        f.set.eval_ms = 0;
+        assert_goes_on(&f, reader.session, 30);
+        reel_session_close(reader.session);
+        fixture_stop(&f);
+        /* without a queue an evaluation may give its turn away at its begin */
+        assert_in_range(f.set.n_evals_behind_steps, queues ? N_SLICES / 3 : 0,
+                        queues ? 2 * N_SLICES : 0);
+        assert_in_range(f.set.n_steps_behind_evals, queues ? N_SLICES / 3 : 0, 2 * N_SLICES);
+    }
+}
+
 static void a_prompt_is_cut_at_the_same_places_always(void **state) {
     (void)state;
     struct fixture f;
@@ -808,6 +842,7 @@ int main(void) {
         cmocka_unit_test(a_cancelled_session_waits_no_longer),
         cmocka_unit_test(a_cancelled_column_waits_for_no_turn),
         cmocka_unit_test(whoever_decodes_waits_for_one_slice_at_a_time),
+        cmocka_unit_test(slices_and_passes_are_queued_ahead),
         cmocka_unit_test(a_prompt_is_cut_at_the_same_places_always),
         cmocka_unit_test(a_column_that_fails_is_the_only_one),
         cmocka_unit_test(columns_that_are_refused_go_by_turns),

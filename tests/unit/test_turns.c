@@ -237,6 +237,120 @@ static void a_text_goes_on_beside_a_long_prompt(void **state) {
     read_beside_a_text(is_cut, 10, 6);
 }
 
+/* ---- a turn handed on ---- */
+
+/* Three turns of one model, and a thread that wants the last. */
+struct three {
+    struct turns *turns;
+    struct turn first, second, third;
+    pthread_t thread;
+    atomic_bool asks, got;
+};
+
+static void three_open(struct three *t, bool queues) {
+    struct reel_error err = { 0 };
+    *t = (struct three){ 0 };
+    assert_int_equal(turns_open(&t->turns, true, queues, &err), REEL_OK);
+    assert_int_equal(turn_take(&t->first, t->turns, NULL, &err), REEL_OK);
+}
+
+static void *want_third(void *of) {
+    struct three *t = of;
+    atomic_store(&t->asks, true);
+    if (turn_take(&t->third, t->turns, NULL, NULL) == REEL_OK) atomic_store(&t->got, true);
+    return NULL;
+}
+
+/* Returns when the thread waits, or has what it wanted. */
+static void three_want(struct three *t) {
+    assert_int_equal(pthread_create(&t->thread, NULL, want_third, t), 0);
+    while (!atomic_load(&t->asks) || (!atomic_load(&t->got) && !turns_are_shared(t->turns)))
+        nap(1);
+}
+
+static void wait_until_got(struct three *t) {
+    while (!atomic_load(&t->got))
+        nap(1);
+}
+
+static void who_waits_has_a_turn_that_is_handed_on(void **state) {
+    (void)state;
+    struct three t;
+    three_open(&t, true);
+    three_want(&t);
+    nap(5);
+    assert_false(atomic_load(&t.got));
+    assert_false(turn_is_over(&t.first)); /* of 20 ms */
+    turn_hand_on(&t.first);
+    assert_true(turn_is_over(&t.first));
+    wait_until_got(&t);
+    pthread_join(t.thread, NULL);
+    turn_give(&t.third);
+    turn_give(&t.first);
+    turns_close(t.turns);
+}
+
+static void who_comes_has_a_turn_that_is_handed_on(void **state) {
+    (void)state;
+    struct three t;
+    three_open(&t, true);
+    turn_hand_on(&t.first);
+    turn_hand_on(&t.first);
+    three_want(&t);
+    wait_until_got(&t);
+    pthread_join(t.thread, NULL);
+    /* the third has not handed it on */
+    assert_int_equal(turn_take(&t.second, t.turns, &t.got, NULL), REEL_E_CANCELLED);
+    turn_give(&t.third);
+    assert_int_equal(turn_take(&t.second, t.turns, NULL, NULL), REEL_OK);
+    turn_give(&t.first); /* behind the third, whose clock is no more */
+    turn_give(&t.second);
+    turns_close(t.turns);
+}
+
+/* The second turn is as long as the first one was, and begins when that is given. */
+static void the_clock_of_a_turn_begins_when_what_is_ahead_is_over(void **state) {
+    (void)state;
+    enum { LENGTH_MS = 12 };
+    struct three t;
+    bool over_soon = true;
+    for (int tries = 0; over_soon && tries < 50; tries++) { /* others may have this core */
+        three_open(&t, true);
+        nap(LENGTH_MS);
+        turn_hand_on(&t.first);
+        assert_int_equal(turn_take(&t.second, t.turns, NULL, NULL), REEL_OK);
+        three_want(&t);
+        nap(30);
+        assert_false(turn_is_over(&t.second));
+        turn_give(&t.first);
+        nap(1);
+        over_soon = turn_is_over(&t.second);
+        nap(30);
+        assert_true(turn_is_over(&t.second));
+        turn_give(&t.second);
+        wait_until_got(&t);
+        pthread_join(t.thread, NULL);
+        turn_give(&t.third);
+        turns_close(t.turns);
+    }
+    assert_false(over_soon);
+}
+
+static void without_a_queue_no_turn_is_handed_on(void **state) {
+    (void)state;
+    struct three t;
+    three_open(&t, false);
+    three_want(&t);
+    turn_hand_on(&t.first);
+    nap(5);
+    assert_false(atomic_load(&t.got));
+    turn_give(&t.first);
+    wait_until_got(&t);
+    pthread_join(t.thread, NULL);
+    turn_give(&t.third);
+    turns_close(t.turns);
+}
+
 /* ---- what they say ---- */
 
 static const struct reel_sampling warm = { .size = sizeof warm,
@@ -472,6 +586,10 @@ int main(void) {
         cmocka_unit_test(nobody_gets_far_ahead_of_the_others),
         cmocka_unit_test(a_turn_ends_soon_when_another_waits),
         cmocka_unit_test(a_text_goes_on_beside_a_long_prompt),
+        cmocka_unit_test(who_waits_has_a_turn_that_is_handed_on),
+        cmocka_unit_test(who_comes_has_a_turn_that_is_handed_on),
+        cmocka_unit_test(the_clock_of_a_turn_begins_when_what_is_ahead_is_over),
+        cmocka_unit_test(without_a_queue_no_turn_is_handed_on),
         cmocka_unit_test(what_a_session_says_is_what_it_says_alone),
         cmocka_unit_test(a_cancelled_session_waits_no_longer),
         cmocka_unit_test(a_callback_may_use_another_session),

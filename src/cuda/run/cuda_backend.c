@@ -289,6 +289,7 @@ static void cuda_info(const struct backend *b, struct backend_info *info) {
                                .most_columns = cuda_step_columns(b),
                                .drafts = cuda_drafts_possible(b),
                                .column_share = 0.08F,
+                               .queues = true,
                                .eval_positions = cuda_prefills(b) ? b->plan.prefill_tokens : 0,
                                .driver_ms = b->times.driver,
                                .compile_ms = b->times.compile,

@@ -101,9 +101,12 @@ struct backend {
     uint32_t short_epoch;               /* as epoch and dirty, of short prompts, whose words are */
     bool short_dirty;                   /* their own */
     int in_flight;                      /* launches submitted and not known to be over */
+    double ended_ms;                    /* when the last of those over was seen to end */
+    double busy_until_ms;               /* when what is in the queue is expected to be over */
     double token_ms;                    /* of recent launches */
     double
         prefill_ms[CUDA_PREFILL_SIZES]; /* of the last launch that read 1, 2-3, 4-7, ... tokens */
+    int n_recovering;                   /* threads that wait for the queue to be empty */
     bool lost;                          /* the context is: a kernel hung or failed */
     bool hung; /* lost with a kernel that does not end: nothing can be given back,
                   the calls would never return */

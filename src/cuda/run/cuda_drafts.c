@@ -224,10 +224,10 @@ static void say_taken(const struct drafting *t, const struct cuda_run *run, doub
         .n_passes = (int)t->g->s->backend->drafts.programs.mailbox->n_evaluated,
         .n_ids = done.n_made,
         .n_drafted = done.n_drafted,
-        .ms = t->g->delivered_ms - (since_ms > 0 ? since_ms : run->submitted_ms)
+        .ms = t->g->delivered_ms - (since_ms > 0 ? since_ms : cuda_began_ms(run))
     };
     if (taken.n_passes == 0 || taken.n_ids == 0) return;
-    t->program->pass_ms = (t->g->delivered_ms - run->submitted_ms) / taken.n_passes;
+    t->program->pass_ms = (t->g->delivered_ms - cuda_began_ms(run)) / taken.n_passes;
     if (d->took) d->took(d->user, &taken);
 }
 

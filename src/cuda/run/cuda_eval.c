@@ -111,6 +111,12 @@ static enum reel_status ended_early(const struct cuda_run *run, const struct bac
                    run->state->backend->gpu.facts.name, cuda_kernel_name(run), n_done, n);
 }
 
+/* What was submitted is the last of the evaluation. Bytes that are fetched behind it would wait for
+ * what others put into the queue meanwhile. */
+static void tell_queued(const struct backend_eval *eval, const struct output *o, bool last) {
+    if (last && !o->logits && !o->hidden && eval->queued) eval->queued(eval->progress_user);
+}
+
 /* n positions from `done` on, by the decode kernel. `from_last_row`: the only one has been through
  * the layers. */
 static enum reel_status eval_by_decode_kernel(struct backend_state *s,
@@ -128,7 +134,9 @@ static enum reel_status eval_by_decode_kernel(struct backend_state *s,
     ask_for_output(s, o, last, &args);
     if (from_last_row) args.start = cuda_pointer(s->last_row);
     status = cuda_submit(&run, s, NULL, &args, err);
-    if (status == REEL_OK) status = cuda_finish(&run, eval->cancel, err);
+    if (status != REEL_OK) return status;
+    tell_queued(eval, o, last);
+    status = cuda_finish(&run, eval->cancel, err);
     if (status != REEL_OK) return status;
     const int n_done = (int)s->mapped.mailbox->n_evaluated;
     if (n_done != n) return ended_early(&run, eval, done, n_done, n, err);
@@ -160,7 +168,9 @@ static enum reel_status eval_by_prefill_kernels(struct backend_state *s,
     lm_head.start = cuda_pointer(s->last_row);
     ask_for_output(s, o, last, &lm_head);
     status = cuda_submit(&run, s, &args, outputs ? &lm_head : NULL, err);
-    if (status == REEL_OK) status = cuda_finish(&run, eval->cancel, err);
+    if (status != REEL_OK) return status;
+    tell_queued(eval, o, last);
+    status = cuda_finish(&run, eval->cancel, err);
     if (status != REEL_OK) return status;
     const int n_done = (int)s->mapped.prefill_mailbox->n_evaluated;
     const bool has_output = !outputs || s->mapped.mailbox->n_evaluated == 1;

@@ -21,6 +21,7 @@ _Static_assert(2 * EPOCHS_MOST < 1 << 16, "a word as old as two launches must no
 _Static_assert(RARE_EPOCHS_MOST < 1 << 16, "a word must not pass for new after a whole turn");
 /* For a kernel that was told to leave. */
 enum { HANG_GRACE_MS = 3000 };
+#define NEAR_MS 0.25 /* before the end of what is ahead in the queue */
 
 static void sleep_us(long us) {
     const struct timespec t = { us / 1000000, us % 1000000 * 1000 };
@@ -41,6 +42,11 @@ static void pause_briefly(void) {
 
 enum reel_status cuda_alive(struct backend *b, struct reel_error *err) {
     pthread_mutex_lock(&b->mutex);
+    while (b->n_recovering > 0 && !b->lost) {
+        pthread_mutex_unlock(&b->mutex);
+        sleep_us(1000);
+        pthread_mutex_lock(&b->mutex);
+    }
     const bool lost = b->lost;
     pthread_mutex_unlock(&b->mutex);
     if (!lost) return REEL_OK;
@@ -192,6 +198,24 @@ static void start_run(struct cuda_run *run, struct backend_state *s,
 }
 
 /* b->mutex is held. */
+static void count_launches(struct cuda_run *run) {
+    struct backend *b = run->state->backend;
+    const double now = clock_ms();
+    run->ahead = b->in_flight;
+    b->in_flight += run->n_launches;
+    run->behind_ms = run->ahead > 0 && b->busy_until_ms > now ? b->busy_until_ms - now : 0;
+    b->busy_until_ms = now + run->behind_ms + (run->due_ms > 0 ? run->due_ms : b->token_ms);
+}
+
+double cuda_began_ms(const struct cuda_run *run) {
+    struct backend *b = run->state->backend;
+    pthread_mutex_lock(&b->mutex);
+    const double ended_ms = run->ahead > 0 ? b->ended_ms : 0;
+    pthread_mutex_unlock(&b->mutex);
+    return ended_ms > run->submitted_ms ? ended_ms : run->submitted_ms;
+}
+
+/* b->mutex is held. */
 static enum reel_status queue_launches(struct cuda_run *run, struct prefill_args *prefill,
                                        struct decode_args *decode, struct reel_error *err) {
     struct backend *b = run->state->backend;
@@ -207,8 +231,7 @@ static enum reel_status queue_launches(struct cuda_run *run, struct prefill_args
         if (status == REEL_OK) status = launch_decode(b, decode, err);
         if (status == REEL_OK) run->n_launches++;
     }
-    run->ahead = b->in_flight;
-    b->in_flight += run->n_launches;
+    count_launches(run);
     return status;
 }
 
@@ -237,18 +260,20 @@ enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
 static void end_run(struct cuda_run *run, bool good) {
     struct backend *b = run->state->backend;
     const struct decode_mailbox *m = run->mailbox;
-    const double ms = clock_ms() - run->submitted_ms;
     if (run->over) return;
+    const double now = clock_ms(), ms = now - cuda_began_ms(run);
+    const bool timed = good && (run->ahead == 0 || ms < now - run->submitted_ms);
     run->over = true;
     run->failed = !good;
     if (good && run->decodes && (int)m->n_evaluated <= run->n_tokens)
         run->state->profiled_tokens = (int)m->n_evaluated;
     pthread_mutex_lock(&b->mutex);
     b->in_flight -= run->n_launches;
+    b->ended_ms = now;
     if (!good) b->dirty = b->short_dirty = true;
-    if (good && run->ahead == 0 && run->prefill)
+    if (timed && run->prefill)
         cuda_prefill_took(b, run->n_tokens, ms);
-    else if (good && run->ahead == 0 && m->n_evaluated > 0 && run->n_columns == 0)
+    else if (timed && m->n_evaluated > 0 && run->n_columns == 0)
         b->token_ms += (ms / m->n_evaluated - b->token_ms) * (m->n_evaluated >= 8 ? 0.5 : 0.1);
     pthread_mutex_unlock(&b->mutex);
 }
@@ -282,16 +307,26 @@ static enum reel_status wait_until_idle(const struct cuda_run *run, double limit
     return describe_stuck(run, err);
 }
 
+static void recovering(struct backend *b, int change) {
+    pthread_mutex_lock(&b->mutex);
+    b->n_recovering += change;
+    pthread_mutex_unlock(&b->mutex);
+}
+
 /* After a launch that did not end as it should: everything is gone, and its abort word is ready for
- * the next one; or the context is lost. */
+ * the next one; or the context is lost. What others have in the queue is waited for, and they put
+ * nothing more there meanwhile. */
 static enum reel_status recover_abort_word(struct cuda_run *run, double limit_ms,
                                            struct reel_error *err) {
     struct backend_state *s = run->state;
     struct backend *b = s->backend;
     end_run(run, false);
+    recovering(b, 1);
     enum reel_status status = wait_until_idle(run, limit_ms, err);
     if (status == REEL_OK) status = cuda_fill(&b->gpu, s->abort, 0, sizeof(unsigned), NULL, err);
-    return status == REEL_OK ? REEL_OK : cuda_lose(b, err);
+    if (status != REEL_OK) status = cuda_lose(b, err);
+    recovering(b, -1);
+    return status;
 }
 
 /* The kernel left without finishing: a wait gave up, or nobody knows. */
@@ -338,14 +373,17 @@ static enum reel_status look_at_driver(struct cuda_run *run, struct reel_error *
     return now - run->news_ms > patience ? end_hung(run, err) : REEL_OK;
 }
 
-/* Between two looks at the mailbox: spins while news is due soon or lately overdue. */
+/* Between two looks at the mailbox: spins while news is due soon or lately overdue. While what came
+ * before is under way, another thread does. */
 static void wait_for_news(const struct cuda_run *run, int tokens_due) {
     const struct backend *b = run->state->backend;
     double quiet_ms = clock_ms() - run->news_ms;
-    double due_ms = run->due_ms > 0 ? run->due_ms : b->token_ms * tokens_due;
+    double due_ms = run->behind_ms + (run->due_ms > 0 ? run->due_ms : b->token_ms * tokens_due);
     double spin_ms = b->tuning.spin_us * 1e-3;
     if (quiet_ms < due_ms - spin_ms)
         sleep_us(due_ms - spin_ms - quiet_ms > 1 ? 500 : 50);
+    else if (quiet_ms < run->behind_ms - NEAR_MS)
+        sleep_us(50);
     else if (quiet_ms < due_ms + spin_ms)
         pause_briefly();
     else
@@ -380,9 +418,8 @@ static enum reel_status queue_pass(struct cuda_run *run, const struct cuda_pass 
     if (status == REEL_OK)
         status = cuda_queue_upload(&b->gpu, pass->to, pass->words, pass->n_bytes, err);
     if (status == REEL_OK) status = cuda_prefill_launch_packed(b, pass->args, err);
-    run->ahead = b->in_flight;
     run->n_launches = status == REEL_OK;
-    b->in_flight += run->n_launches;
+    count_launches(run);
     return status;
 }
 
@@ -430,8 +467,7 @@ static enum reel_status queue_columns(struct cuda_run *run, const struct cuda_co
         status = cuda_fill(&b->gpu, launch->words, 0, (size_t)launch->plan->n_words * 8, NULL, err);
     if (status == REEL_OK) status = cuda_launch(&b->gpu, &kernel, err);
     run->n_launches = status == REEL_OK;
-    run->ahead = b->in_flight;
-    b->in_flight += run->n_launches;
+    count_launches(run);
     return status;
 }
 
@@ -465,6 +501,7 @@ static bool read_word(struct cuda_run *run, struct decode_mailbox *m, int n, int
     if (drafted) *drafted = (unsigned)word & MAILBOX_DRAFTED;
     __atomic_store_n(&m->taken, (unsigned)n + 1, __ATOMIC_RELEASE);
     run->news_ms = run->looked_ms = clock_ms();
+    run->behind_ms = 0;
     return true;
 }
 

@@ -25,6 +25,8 @@ struct cuda_run {
     double submitted_ms; /* when */
     double due_ms;       /* how long reading a prompt is expected to take, or a pass of several
                             columns; 0: not known */
+    double behind_ms;    /* how long launches that came before were expected to take yet; 0 with
+                            its first news */
     double news_ms;      /* when it last showed life */
     double looked_ms;    /* when the driver was last asked */
     int ahead;           /* launches that came before */
@@ -77,6 +79,9 @@ enum reel_status cuda_next_id(struct cuda_run *run, const atomic_bool *cancel, i
 void cuda_stop(struct cuda_run *run);
 enum reel_status cuda_finish(struct cuda_run *run, const atomic_bool *cancel,
                              struct reel_error *err);
+
+/* When the launch, which is over or shows life, came to be the first of the queue. */
+double cuda_began_ms(const struct cuda_run *run);
 
 /* REEL_OK, or why nothing can run any more. */
 enum reel_status cuda_alive(struct backend *b, struct reel_error *err);
