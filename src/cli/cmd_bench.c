@@ -382,7 +382,9 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
         return err_set(err, REEL_E_ARGUMENT, "usage: reel bench MODEL, or reel bench --limits");
     cli_sampling_typed(&how.sampling, args);
     enum reel_status status = check_lists(args, err);
-    if (status == REEL_OK) status = cli_model_open(&model, args, args->arguments[0], err);
+    if (status == REEL_OK)
+        status = (parallel ? cli_model_open_for_many : cli_model_open)(&model, args,
+                                                                       args->arguments[0], err);
     if (status == REEL_OK) status = cli_draft_open(&draft, model, args, err);
     how.draft = draft;
     if (status == REEL_OK) {

@@ -199,6 +199,11 @@ enum reel_status cli_model_open(struct reel_model **model, const struct cli_args
     return open_as(model, args, name, &(struct opening){ 0 }, err);
 }
 
+enum reel_status cli_model_open_for_many(struct reel_model **model, const struct cli_args *args,
+                                         const char *name, struct reel_error *err) {
+    return open_as(model, args, name, &(struct opening){ .gpu_options = "columns_wait=1" }, err);
+}
+
 static bool is_number(const char *text) {
     return text[0] && strspn(text, "0123456789") == strlen(text);
 }

@@ -15,6 +15,11 @@ enum reel_status cli_model_path(char **path, const struct cli_args *args, const 
 enum reel_status cli_model_open(struct reel_model **model, const struct cli_args *args,
                                 const char *name, struct reel_error *err);
 
+/* The same for measuring sessions that decode together: on a GPU they wait until what they need is
+ * compiled. */
+enum reel_status cli_model_open_for_many(struct reel_model **model, const struct cli_args *args,
+                                         const char *name, struct reel_error *err);
+
 /* The same with the weights as the file has them, whatever --weights says. */
 enum reel_status cli_model_open_stored(struct reel_model **model, const struct cli_args *args,
                                        const char *name, struct reel_error *err);

@@ -54,8 +54,7 @@ static void *tell(void *of) {
     for (int i = 0; i < t->n_prompt; i++)
         prompt[i] = (t->first + 37 * i + i * i) % 250;
     t->status = reel_session_open(&s, t->f->m.gpu, &options, &t->err);
-    if (t->status == REEL_OK)
-        t->status = reel_session_sync(s, prompt, t->n_prompt, NULL, &t->err);
+    if (t->status == REEL_OK) t->status = reel_session_sync(s, prompt, t->n_prompt, NULL, &t->err);
     if (t->status == REEL_OK) t->status = reel_generate(s, &g, NULL, &t->err);
     reel_session_close(s);
     return NULL;

@@ -1,6 +1,5 @@
 /* Recurrent states on the fake GPU: sessions that share them, and a pool that is full. */
 #include "cuda/run/cuda_state.h"
-#include "cuda/run/cuda_step.h"
 #include "runtime/session.h"
 #include "support/sim_model.h"
 
@@ -308,7 +307,7 @@ static void one_column_without_memory_costs_the_others_nothing(void **state) {
         columns[i].state = s[i]->state;
         columns[i].decode = &decode[i];
     }
-    struct cuda_step_program *program = NULL; /* takes memory, too */
+    struct cuda_program *program = NULL; /* takes memory, too */
     good(cuda_program_open(f->m.gpu->backend, &f->m.gpu->backend->step, 3, &program, &f->err), f);
     leave(f, &hog, 1); /* for the first of them; the third is the second's copy */
     const struct backend_batch batch = { .columns = columns, .n = 3 };

@@ -1,5 +1,6 @@
 /* Passes of several sessions on the fake GPU: each session's ids, and what it can go on with, are
  * those that it has alone. */
+#include "cuda/run/cuda_backend.h"
 #include "cuda/run/cuda_state.h"
 #include "runtime/session.h"
 #include "support/sim_model.h"
@@ -219,11 +220,85 @@ static void without_its_kernel_nobody_is_lost(void **state) {
     }
 }
 
+/* ---- before their program is there ---- */
+
+static void reload(struct fixture *f, const char *options) {
+    sim_model_unload(&f->m);
+    good(sim_model_load(&f->m, options, &f->err), f);
+}
+
+static bool on_id_without_program(void *user, int32_t id) {
+    const struct story *s = user;
+    assert_int_equal(atomic_load(&s->session->model->backend->step.made), 0);
+    return on_id(user, id);
+}
+
+/* They take turns of a few tokens while it is compiled. */
+static void sessions_decode_before_their_program_is_there(void **state) {
+    struct fixture *f = *state;
+    struct story together[2], alone;
+    reload(f, SMALL ",columns_wait=0");
+    for (int i = 0; i < 2; i++) {
+        begin(f, &together[i], i);
+        together[i].decode.on_id = on_id_without_program;
+    }
+    decode_together(f, together, 2, 1 << 20);
+    assert_true(f->m.gpu->backend->step.begun);
+    for (int i = 0; i < 2; i++) {
+        begin(f, &alone, i);
+        good(cuda_backend.decode(alone.session->state, &alone.decode, &f->err), f);
+        assert_int_equal(together[i].n, alone.n);
+        assert_memory_equal(together[i].ids, alone.ids, (size_t)alone.n * sizeof *alone.ids);
+        reel_session_close(alone.session);
+        reel_session_close(together[i].session);
+    }
+    reload(f, SMALL); /* ends the compiling, too */
+}
+
+/* The one for 4 columns, which is there already. */
+static void a_larger_program_does_for_fewer_columns(void **state) {
+    struct fixture *f = *state;
+    struct cuda_program *program = NULL;
+    reload(f, SMALL ",columns_wait=0");
+    struct cuda_programs *programs = &f->m.gpu->backend->step;
+    good(cuda_program_open(f->m.gpu->backend, programs, 3, &program, &f->err), f);
+    programs->begun = true; /* as if the others were being made */
+    assert_ptr_equal(cuda_programs_fitting(programs, 2), program);
+    assert_null(cuda_programs_fitting(programs, 5));
+    assert_as_alone(f, 2, 1 << 20);
+    assert_true(program->function.handle && !programs->of[0].plan);
+    assert_int_equal(atomic_load(&programs->made), 2);
+    reload(f, SMALL);
+}
+
+static void without_any_program_sessions_are_told_why(void **state) {
+    struct fixture *f = *state;
+    struct story s[2];
+    reload(f, SMALL ",columns_wait=0");
+    begin(f, &s[0], 0), begin(f, &s[1], 1);
+    f->gpu.nvrtc->compiler = "false";
+    cuda_programs_make(f->m.gpu->backend, &f->m.gpu->backend->step, true);
+    f->gpu.nvrtc->compiler = "cc";
+    struct backend_column columns[2] = { { .state = s[0].session->state, .decode = &s[0].decode },
+                                         { .state = s[1].session->state, .decode = &s[1].decode } };
+    cuda_backend.step(f->m.gpu->backend, &(struct backend_batch){ .columns = columns, .n = 2 });
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(columns[i].status, REEL_E_UNSUPPORTED);
+        assert_non_null(
+            strstr(columns[i].err.text, "no program for 2 columns: a pass of 2 columns: "));
+        reel_session_close(s[i].session);
+    }
+    reload(f, SMALL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sessions_make_the_ids_that_they_make_alone),
         cmocka_unit_test(a_batch_that_has_enough_goes_on_later),
         cmocka_unit_test(without_its_kernel_nobody_is_lost),
+        cmocka_unit_test(sessions_decode_before_their_program_is_there),
+        cmocka_unit_test(a_larger_program_does_for_fewer_columns),
+        cmocka_unit_test(without_any_program_sessions_are_told_why),
     };
     const struct CMUnitTest hybrid[] = {
         cmocka_unit_test(sessions_make_the_ids_that_they_make_alone),

@@ -47,7 +47,7 @@ enum reel_status sim_model_load(struct sim_model *m, const char *options, struct
     char all[400];
     snprintf(all, sizeof all,
              "patience=2147483647,hang_ms=1000000000,launch_ms=10000,launch_tokens=16,spin_us=100,"
-             "nap_us=500,stage_kb=64,poison=1%s%s",
+             "nap_us=500,stage_kb=64,poison=1,columns_wait=1%s%s",
              options ? "," : "", options ? options : "");
     cuda = sim_gpu_current().cuda;
     const struct reel_model_options o = {

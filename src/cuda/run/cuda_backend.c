@@ -12,6 +12,7 @@
 #include "cuda/run/cuda_load.h"
 #include "cuda/run/cuda_memory.h"
 #include "cuda/run/cuda_state.h"
+#include "cuda/run/cuda_step.h"
 #include "cuda/run/tuned.h"
 #include "kernels/kv_layout.h"
 #include "plan/plan_layout.h"
@@ -137,8 +138,8 @@ static void cuda_close(struct backend *b) {
     cuda_pool_close(&b->pool, cuda_untouchable(b));
     cuda_pool_close(&b->states, cuda_untouchable(b));
     cuda_stage_close(b);
-    cuda_drafts_close(b);
-    cuda_step_close(b);
+    cuda_programs_close(b, &b->drafts);
+    cuda_programs_close(b, &b->step);
     if (!cuda_untouchable(b)) {
         const cu_address all[] = { b->tape,        b->embedding,   b->norms,
                                    b->qkv_vectors, b->rope,        b->words,
@@ -259,6 +260,7 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
     b->tuning.short_far = options->prompt_slice > 0;
     b->tuning.folders = (struct cuda_folders){ options->cuda_dir, options->nvrtc_dir };
     b->mutex_made = pthread_mutex_init(&b->mutex, NULL) == 0;
+    b->drafts.follows = true;
     if (!b->mutex_made) status = err_memory(err, "a mutex", sizeof b->mutex);
     if (status == REEL_OK) status = cuda_stage_open(&b->stage, err);
     if (status == REEL_OK && options->rounding != REEL_ROUNDING_FAST)

@@ -16,6 +16,7 @@
  *   cuda_encoder   the audio tower of a speech model
  *   cuda_eval      given positions
  *   cuda_decode    decoding many tokens
+ *   cuda_programs  the kernel for several columns, compiled when it is wanted
  *   cuda_step      the same for several sessions at once
  *   cuda_drafts    the same with passes that look at drafts
  *   cuda_state     a session's memory: what launches need
@@ -40,8 +41,8 @@
 #include "cuda/run/cuda_packed.h"
 #include "cuda/run/cuda_pages.h"
 #include "cuda/run/cuda_prefill.h"
+#include "cuda/run/cuda_programs.h"
 #include "cuda/run/cuda_saved.h"
-#include "cuda/run/cuda_step.h"
 #include "cuda/run/tuning.h"
 #include "plan/gpu_memory_plan.h"
 #include "plan/plan.h"
@@ -79,8 +80,8 @@ struct backend {
     struct cuda_pool pool;   /* of pages of K and V */
     struct cuda_pool states; /* of recurrent states */
     struct cuda_stage stage;
-    struct cuda_step_programs step;
-    struct cuda_drafts drafts;
+    struct cuda_programs step;   /* for passes of several sessions */
+    struct cuda_programs drafts; /* for drafts of one */
 
     cu_address tape, embedding; /* embedding: 0 when tied */
     cu_address norms, qkv_vectors, rope;

@@ -9,82 +9,29 @@
 #include "cuda/run/cuda_recurrent.h"
 #include "cuda/run/cuda_state.h"
 
-#include <signal.h>
-
 /* ---- the programs ---- */
 
-/* The largest program that the model can have; -1: none. */
-static int largest_size(const struct backend *b) {
-    struct plan plan;
-    for (int size = CUDA_STEP_SIZES - 1; size >= 0 && !b->tuning.profile; size--)
-        if (plan_columns(&plan, &b->plan, cuda_program_columns(size), true, NULL) == REEL_OK)
-            return size;
-    return -1;
-}
+bool cuda_drafts_possible(const struct backend *b) { return cuda_programs_largest(b, true) >= 0; }
 
-bool cuda_drafts_possible(const struct backend *b) { return largest_size(b) >= 0; }
+void cuda_drafts_make(struct backend *b, bool wait) { cuda_programs_make(b, &b->drafts, wait); }
 
-/* The largest first: it does for all. */
-static void *make_programs(void *user) {
-    struct backend *b = user;
-    for (int size = largest_size(b); size >= 0; size--) {
-        struct cuda_step_program *p;
-        if (size == 0 && atomic_load(&b->drafts.made)) break; /* a draft or two: 4 do as well */
-        if (atomic_load(&b->drafts.closing)) break;
-        if (cuda_program_open(b, &b->drafts.programs, cuda_program_columns(size), &p, NULL) ==
-            REEL_OK)
-            atomic_fetch_or(&b->drafts.made, 1 << size);
-    }
-    return NULL;
-}
-
-/* Signals are for the program's own threads. */
-static bool start_thread(struct backend *b) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const bool started = pthread_create(&b->drafts.thread, NULL, make_programs, b) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
-}
-
-/* Also with a kernel that hangs: the thread uses the backend. A forked child has no such thread. */
-static void join(struct backend *b) {
-    if (b->drafts.started && b->process == getpid()) pthread_join(b->drafts.thread, NULL);
-    b->drafts.started = false;
-}
-
-void cuda_drafts_make(struct backend *b, bool wait) {
-    struct cuda_drafts *d = &b->drafts;
-    if (!d->programs.follows) {
-        d->programs.follows = true; /* once: what fails will fail again */
-        d->programs.cancel = &d->closing;
-        d->started = start_thread(b);
-    }
-    if (wait) join(b);
-}
-
-void cuda_drafts_close(struct backend *b) {
-    atomic_store(&b->drafts.closing, true);
-    join(b);
-    cuda_programs_close(b, &b->drafts.programs);
-}
-
-/* The smallest program for so many drafts, else the largest there is. */
-static struct cuda_step_program *program_for(struct backend *b, int n_drafts) {
+/* Columns of the largest that is there; 0: none is. */
+static int most_columns(const struct backend *b) {
     const int made = atomic_load(&b->drafts.made);
-    int best = -1;
-    for (int size = CUDA_STEP_SIZES - 1; size >= 0; size--)
-        if (made >> size & 1 && (best < 0 || cuda_program_columns(size) > n_drafts)) best = size;
-    return &b->drafts.programs.of[best];
+    int size = CUDA_PROGRAM_SIZES - 1;
+    while (size >= 0 && !(made >> size & 1))
+        size--;
+    return size < 0 ? 0 : cuda_program_columns(size);
 }
 
 int cuda_drafts_most(struct backend *b) {
-    const int made = atomic_load(&b->drafts.made);
-    int size = CUDA_STEP_SIZES - 1;
-    while (size >= 0 && !(made >> size & 1))
-        size--;
-    return size < 0 ? 0 : cuda_program_columns(size) - 1;
+    const int columns = most_columns(b);
+    return columns > 0 ? columns - 1 : 0;
+}
+
+/* The smallest program for so many drafts, else the largest there is. */
+static struct cuda_program *program_for(struct backend *b, int n_drafts) {
+    return cuda_programs_fitting(&b->drafts, int_min(1 + n_drafts, most_columns(b)));
 }
 
 /* A column's penalties would have to know of the drafts before it; and one buffer for the logits of
@@ -103,7 +50,7 @@ bool cuda_drafts_ready(const struct cuda_decoding *g) {
 
 struct drafting {
     struct cuda_decoding *g;
-    struct cuda_step_program *program;
+    struct cuda_program *program;
     bool once;    /* it has one pass */
     int n_drafts; /* of its first pass */
     int n_read;   /* ids delivered */
@@ -130,7 +77,7 @@ static enum reel_status give_columns(struct drafting *t, const struct backend_ex
         else
             args->column[i].n_tokens = 0;
     }
-    cuda_program_args(&g->s->backend->drafts.programs, t->program, args);
+    cuda_program_args(&g->s->backend->drafts, t->program, args);
     return REEL_OK;
 }
 
@@ -221,7 +168,7 @@ static void say_taken(const struct drafting *t, const struct cuda_run *run, doub
     const struct done done = what_was_done(t);
     const struct backend_taken taken = {
         .columns = t->program->plan->columns,
-        .n_passes = (int)t->g->s->backend->drafts.programs.mailbox->n_evaluated,
+        .n_passes = (int)t->g->s->backend->drafts.mailbox->n_evaluated,
         .n_ids = done.n_made,
         .n_drafted = done.n_drafted,
         .ms = t->g->delivered_ms - (since_ms > 0 ? since_ms : cuda_began_ms(run))
@@ -252,7 +199,7 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
     const struct cuda_column_launch launch = { .function = &t.program->function,
                                                .plan = t.program->plan,
                                                .args = &args,
-                                               .mailbox = b->drafts.programs.mailbox,
+                                               .mailbox = b->drafts.mailbox,
                                                .words = t.program->words };
     status = cuda_submit_columns(&run, &launch, err);
     if (status != REEL_OK) return status;

@@ -3,23 +3,11 @@
 #ifndef REEL_CUDA_CUDA_DRAFTS_H
 #define REEL_CUDA_CUDA_DRAFTS_H
 
-#include "cuda/run/cuda_step.h"
 #include "runtime/backend.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
+#include <stdbool.h>
 
 struct cuda_decoding;
-
-/* Programs of 4 and 8 columns, or of 2 where a pass has no more. A thread makes them when drafts
- * are first worth a pass, since compiling takes seconds. */
-struct cuda_drafts {
-    struct cuda_step_programs programs;
-    pthread_t thread;
-    bool started;
-    atomic_bool closing; /* compiling is to end */
-    atomic_int made;     /* a bit for each program that is there */
-};
 
 /* Whether this model's passes can take drafts. */
 bool cuda_drafts_possible(const struct backend *b);
@@ -30,15 +18,13 @@ bool cuda_drafts_allowed(const struct cuda_decoding *g);
 bool cuda_drafts_ready(const struct cuda_decoding *g);
 /* Drafts of a pass at most, by the programs that are there. */
 int cuda_drafts_most(struct backend *b);
-/* Has the programs made, if they are not there. wait: and waits for them. */
+/* Has the programs made, if they are not there: those of 8 and 4 columns, or of 2 where a pass has
+ * no more. wait: and waits for them. */
 void cuda_drafts_make(struct backend *b, bool wait);
 /* One launch; delivers what it makes. expected: behind the last id, with drafts worth a pass. Where
  * they were asked for (expected->asks) it has one pass, behind which others are. */
 enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
                                     const struct backend_expected *expected,
                                     struct reel_error *err);
-
-/* Gives all of it back, on the device only where that may be touched. */
-void cuda_drafts_close(struct backend *b);
 
 #endif

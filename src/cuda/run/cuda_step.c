@@ -1,105 +1,18 @@
 #include "cuda/run/cuda_step.h"
 
-#include "base/memory.h"
 #include "cuda/run/cuda_backend.h"
 #include "cuda/run/cuda_decode.h"
-#include "cuda/run/cuda_kernels.h"
 #include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_launch.h"
+#include "cuda/run/cuda_programs.h"
 #include "cuda/run/cuda_recurrent.h"
 #include "cuda/run/cuda_state.h"
 
 #include <string.h>
 
-/* ---- the programs ---- */
-
 int cuda_step_columns(const struct backend *b) {
-    struct plan plan;
-    if (b->tuning.profile) return 0;
-    for (int size = CUDA_STEP_SIZES - 1; size >= 0; size--)
-        if (plan_columns(&plan, &b->plan, cuda_program_columns(size), false, NULL) == REEL_OK)
-            return cuda_program_columns(size);
-    return 0;
-}
-
-static void close_program(struct backend *b, struct cuda_step_program *p) {
-    if (!cuda_untouchable(b)) {
-        cuda_module_unload(&b->gpu, p->module);
-        cuda_free(&b->gpu, p->words);
-    }
-    mem_free(p->plan);
-    *p = (struct cuda_step_program){ .failed = p->failed };
-}
-
-void cuda_programs_close(struct backend *b, struct cuda_step_programs *programs) {
-    for (int i = 0; i < CUDA_STEP_SIZES; i++)
-        close_program(b, &programs->of[i]);
-    if (!cuda_untouchable(b)) cuda_host_free(&b->gpu, programs->mailbox);
-    programs->mailbox = NULL;
-}
-
-void cuda_step_close(struct backend *b) { cuda_programs_close(b, &b->step); }
-
-static enum reel_status open_mailbox(struct backend *b, struct cuda_step_programs *programs,
-                                     struct reel_error *err) {
-    void *host = NULL;
-    if (programs->mailbox) return REEL_OK;
-    enum reel_status status =
-        cuda_host_alloc(&b->gpu, &host, &programs->mailbox_address, sizeof *programs->mailbox,
-                        "a mailbox of several columns", err);
-    programs->mailbox = host;
-    return status;
-}
-
-static enum reel_status make_program(struct backend *b, struct cuda_step_programs *programs,
-                                     struct cuda_step_program *p, int columns,
-                                     struct reel_error *err) {
-    enum reel_status status = open_mailbox(b, programs, err);
-    if (status == REEL_OK) status = mem_zeroed(&p->plan, 1, sizeof *p->plan, "a plan", err);
-    if (status == REEL_OK)
-        status = plan_columns(p->plan, &b->plan, columns, programs->follows, err);
-    if (status == REEL_OK)
-        status =
-            cuda_open_columns_kernel(b, p->plan, programs->cancel, &p->module, &p->function, err);
-    if (status == REEL_OK)
-        status = cuda_alloc(&b->gpu, &p->words,
-                            (size_t)p->plan->n_words * 8 + (size_t)p->plan->kept_bytes,
-                            "exchange words of several sessions", err);
-    return status;
-}
-
-enum reel_status cuda_program_open(struct backend *b, struct cuda_step_programs *programs, int n,
-                                   struct cuda_step_program **out, struct reel_error *err) {
-    int size = 0;
-    while (cuda_program_columns(size) < n)
-        size++;
-    struct cuda_step_program *p = *out = &programs->of[size];
-    if (p->function.handle && p->words) return REEL_OK;
-    struct reel_error why = { 0 };
-    enum reel_status status = p->failed ? REEL_E_UNSUPPORTED : REEL_OK;
-    if (status == REEL_OK) status = make_program(b, programs, p, cuda_program_columns(size), &why);
-    if (status == REEL_OK) return REEL_OK;
-    p->failed = true;
-    close_program(b, p);
-    return err_set(err, REEL_E_UNSUPPORTED, "a pass of %d columns: %.200s", n,
-                   why.text[0] ? why.text : "it has failed before");
-}
-
-void cuda_program_args(const struct cuda_step_programs *programs,
-                       const struct cuda_step_program *program, struct columns_args *args) {
-    const struct plan *plan = program->plan;
-    const cu_address stride = (cu_address)(plan->n_words / (unsigned)plan->columns) * 8;
-    args->ends_early = 1;
-    args->mailbox = cuda_pointer(programs->mailbox_address);
-    for (int i = 0; i < plan->columns; i++) {
-        struct decode_args *a = &args->column[i];
-        a->words = cuda_pointer(program->words + (cu_address)i * stride);
-        a->abort = args->column[0].abort;
-        a->epoch = 1;
-        a->cap_layers = plan->cap_layers, a->cap_head = plan->cap_head, a->cap_kv = plan->cap_kv;
-        a->hidden_from = 0;
-        a->profile = NULL;
-    }
+    const int size = cuda_programs_largest(b, false);
+    return size < 0 ? 0 : cuda_program_columns(size);
 }
 
 /* ---- a step ---- */
@@ -109,7 +22,7 @@ struct step {
     const struct backend_batch *batch;
     struct cuda_decoding g[ARGS_MAX_COLUMNS];
     int n_read[ARGS_MAX_COLUMNS]; /* ids of the launch at hand that were delivered */
-    struct cuda_step_program *program;
+    struct cuda_program *program; /* NULL: none has room for the columns yet */
     bool enough;
 };
 
@@ -142,7 +55,7 @@ static void begin_column(struct step *t, int i) {
     struct backend_column *c = &t->batch->columns[i];
     struct cuda_decoding *g = &t->g[i];
     enum reel_status status = cuda_decoding_begin(g, c->state, c->decode, &c->err);
-    if (t->batch->n == 1) g->batch = t->batch;
+    if (t->batch->n == 1 || !t->program) g->batch = t->batch;
     if (status == REEL_OK && cuda_last_row_is(c->state, g->position, g->id))
         status = cuda_decoding_launch(g, 1, &c->err);
     if (status != REEL_OK) end_column(t, i, status);
@@ -272,29 +185,56 @@ static void launch(struct step *t) {
 }
 
 /* One session: as cuda_decode, but that the batch may have enough. */
-static void launch_alone(struct step *t) {
-    struct backend_column *c = &t->batch->columns[0];
-    enum reel_status status = cuda_decoding_launch(&t->g[0], t->g[0].d->max_tokens, &c->err);
-    if (status != REEL_OK) end_column(t, 0, status);
+static void launch_one(struct step *t, int i, int most) {
+    struct backend_column *c = &t->batch->columns[i];
+    enum reel_status status = cuda_decoding_launch(&t->g[i], most, &c->err);
+    if (status != REEL_OK) end_column(t, i, status);
+}
+
+/* No program has room for the columns yet. */
+static void launch_in_turn(struct step *t) {
+    enum { TURN_TOKENS = 8 };
+    for (int i = 0; i < t->batch->n && !is_enough(t); i++)
+        launch_one(t, i, TURN_TOKENS);
+}
+
+static enum reel_status find_program(struct step *t, struct reel_error *err) {
+    struct cuda_programs *programs = &t->b->step;
+    const int n = t->batch->n;
+    if (t->b->tuning.columns_wait) return cuda_program_open(t->b, programs, n, &t->program, err);
+    cuda_programs_make(t->b, programs, false);
+    const bool over = atomic_load(&programs->over);
+    t->program = cuda_programs_fitting(programs, n);
+    if (t->program || !over) return REEL_OK;
+    return err_set(err, REEL_E_UNSUPPORTED, "no program for %d columns: %s", n, programs->why);
+}
+
+static void launch_any(struct step *t) {
+    struct reel_error err = { 0 };
+    if (t->batch->n == 1) {
+        launch_one(t, 0, t->g[0].d->max_tokens);
+        return;
+    }
+    if (!t->program) (void)find_program(t, &err); /* the next step says what fails */
+    if (t->program)
+        launch(t);
+    else
+        launch_in_turn(t);
 }
 
 void cuda_step(struct backend *b, const struct backend_batch *batch) {
     struct step t = { .b = b, .batch = batch };
     struct reel_error err = { 0 };
     enum reel_status status = REEL_OK;
-    if (batch->n > 1) status = cuda_program_open(b, &b->step, batch->n, &t.program, &err);
+    if (batch->n > 1) status = find_program(&t, &err);
     if (status != REEL_OK) {
         fail_all(&t, status, &err);
         return;
     }
     for (int i = 0; i < batch->n; i++)
         begin_column(&t, i);
-    while (!any_over(&t) && !is_enough(&t)) {
-        if (batch->n > 1)
-            launch(&t);
-        else
-            launch_alone(&t);
-    }
+    while (!any_over(&t) && !is_enough(&t))
+        launch_any(&t);
     for (int i = 0; i < batch->n; i++)
         cuda_pages_keep(t.g[i].s, t.g[i].position + 1);
 }
