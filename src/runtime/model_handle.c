@@ -93,8 +93,7 @@ enum reel_status model_handle_start(struct reel_model *handle, const struct back
     ops->info(handle->backend, &handle->backend_info);
     const int most_columns = ops->step ? handle->backend_info.most_columns : 0;
     if (!handle->backend_info.shares)
-        status =
-            turns_open(&handle->turns, handle->prompt_slice > 0, handle->backend_info.queues, err);
+        status = turns_open(&handle->turns, handle->backend_info.queues, err);
     if (status == REEL_OK && most_columns > 1)
         status = passes_open(&handle->passes, ops, handle->backend, handle->turns, most_columns,
                              (double)handle->backend_info.column_share, err);

@@ -34,6 +34,7 @@ struct passes {
     atomic_int n_wanting; /* columns with a seat or waiting; changed with the mutex held */
     struct pass pass;     /* this and the next are of the thread of the passes */
     struct pass_costs costs;
+    bool turn_was_used; /* an id was made in this turn; likewise */
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t work;   /* the thread waits for columns */
@@ -150,6 +151,7 @@ static bool keep_id(void *user, int32_t id) {
     c->made[(c->first_made + c->n_made++) % PASSES_AHEAD] = c->next;
     c->next.n_drafts = 0;
     c->passes->pass.n_ids++;
+    c->passes->turn_was_used = true;
     c->n_step++;
     c->last = !go_on;
     tell(c);
@@ -187,6 +189,11 @@ static int draft_for(void *user, int32_t *ids, int most) {
     return guess.n;
 }
 
+/* A turn has a pass at least, however short it is. */
+static bool is_turn_over(const struct passes *p) {
+    return p->turn_was_used && turn_is_over(&p->turn);
+}
+
 static bool is_enough(void *user) {
     struct passes *p = user;
     if (p->pass.n_ids > 0)
@@ -196,7 +203,7 @@ static bool is_enough(void *user) {
     pthread_mutex_lock(&p->mutex);
     const bool enough = p->interrupt || p->ends || is_seat_due(p) || is_lonely(p);
     pthread_mutex_unlock(&p->mutex);
-    if (enough || !turn_is_over(&p->turn)) return enough;
+    if (enough || !is_turn_over(p)) return enough;
     turn_hand_on(&p->turn);
     return true;
 }
@@ -285,7 +292,8 @@ static void *run_passes(void *of) {
         pthread_mutex_unlock(&p->mutex);
         const enum reel_status got = turn_take(&p->turn, p->turns, NULL, NULL);
         pthread_mutex_lock(&p->mutex);
-        while (got == REEL_OK && step(p) && !turn_is_over(&p->turn)) /* it cannot be cancelled */
+        p->turn_was_used = false;
+        while (got == REEL_OK && step(p) && !is_turn_over(p)) /* it cannot be cancelled */
             ;
         pthread_mutex_unlock(&p->mutex);
         turn_give(&p->turn);

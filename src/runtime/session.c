@@ -194,7 +194,7 @@ bool session_between(void *user, const char *stage, uint64_t done, uint64_t tota
     return !s->progress || s->generation.active || session_report(s, stage, done);
 }
 
-/* A slice of a prompt: those who decode put their passes into the queue behind it. */
+/* Those who decode put their passes into the queue behind it. */
 static void session_queued(void *user) { turn_hand_on(&((struct reel_session *)user)->turn); }
 
 /* There was no memory for an evaluation. While others compute, who may give some back, it is worth
@@ -216,7 +216,7 @@ static enum reel_status run_eval(struct reel_session *s, struct backend_eval *ev
     const double start = clock_ms();
     eval->cancel = &s->cancel;
     eval->progress = session_between;
-    eval->queued = s->model->prompt_slice > 0 ? session_queued : NULL;
+    eval->queued = session_queued;
     eval->progress_user = s;
     enum reel_status status = session_take_turn(s, err);
     if (status != REEL_OK) return status;

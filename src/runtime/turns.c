@@ -12,10 +12,10 @@
  * signal handlers may call it) and whether the holder's callback has outlasted its turn. */
 enum { LOOK_MS = 20 };
 enum { SHARED_MS = 100 };
-#define LEAST_MS 1.0 /* of an even turn */
+#define LEAST_MS 1.0 /* of a turn */
 
 struct turns {
-    bool even, queues;
+    bool queues;
     pthread_mutex_t mutex;
     double before_ms;         /* how long the last turn lasted */
     struct turn *holder;      /* NULL: nobody; the queue is empty then */
@@ -25,7 +25,7 @@ struct turns {
     atomic_llong waited_ms; /* when somebody's wait ended the last time */
 };
 
-enum reel_status turns_open(struct turns **out, bool even, bool queues, struct reel_error *err) {
+enum reel_status turns_open(struct turns **out, bool queues, struct reel_error *err) {
     struct turns *t = NULL;
     *out = NULL;
     enum reel_status status = mem_zeroed(&t, 1, sizeof *t, "the turns of sessions", err);
@@ -36,7 +36,6 @@ enum reel_status turns_open(struct turns **out, bool even, bool queues, struct r
     }
     atomic_init(&t->waited_ms, -SHARED_MS);
     t->before_ms = TURN_MS;
-    t->even = even;
     t->queues = queues;
     *out = t;
     return REEL_OK;
@@ -72,9 +71,8 @@ static double lasted(const struct turn *turn) { return clock_ms() - turn->since_
 
 static void start_clock(struct turns *t) {
     double limit = TURN_MS;
-    if (t->even && t->before_ms < TURN_MS) limit = fmax(t->before_ms, LEAST_MS);
-    t->holder->since_ms = clock_ms();
-    t->holder->until_ms = t->holder->since_ms + limit;
+    if (t->holder->ahead) limit = fmax(fmin(t->before_ms, TURN_MS), LEAST_MS);
+    t->holder->until_ms = clock_ms() + limit;
 }
 
 /* `ahead`: whose part is not done, or NULL. */
@@ -82,6 +80,7 @@ static void begin(struct turns *t, struct turn *turn, const struct turn *ahead) 
     t->holder = turn;
     t->ahead = ahead;
     turn->lent = turn->open = false;
+    turn->since_ms = clock_ms();
     start_clock(t);
     if (ahead) turn->until_ms = INFINITY;
 }

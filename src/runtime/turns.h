@@ -6,7 +6,9 @@
  * cannot be divided: one token, one chunk of a prompt, one pass over texts, one run of the audio
  * tower. The sessions that decode together (passes.h) are one of those who take turns, and the
  * first to have the next one, as is a session that alone decodes: each prompt that is read beside
- * them holds them up for one turn, however many prompts wait. Were two to go ahead, they would hand
+ * them holds them up for one turn, however many prompts wait. Their turn lasts as long as the one
+ * before it, so that neither prompts nor decoding have more than half of the time, and many short
+ * prompts are read soon, whose sessions then decode together. Were two to go ahead, they would hand
  * the turn to each other and no prompt would be read. So a session that decodes by itself beside
  * another, as where the passes have no thread, is one of the queue. A decoding ends early
  * (turn_is_over), an evaluation passes the turn on between its chunks (turn_pass). While nobody
@@ -47,16 +49,13 @@ struct turn {
     bool lent;
     bool
         open; /* handed on: whoever comes may have the next one; set by its owner, with the mutex */
-    _Atomic double
-        since_ms; /* when the turn's clock began; changed with the mutex held. Likewise: */
-    _Atomic double until_ms; /* when it is over while others wait */
+    double since_ms;         /* when it began */
+    _Atomic double until_ms; /* when it is over while others wait; changed with the mutex held */
     pthread_t thread;
 };
 
-/* `even`: prompts are read in slices of a turn each, and while others wait every other turn lasts
- * as long as the one before it, so that neither prompts nor decoding have more than half of the
- * time. `queues`: as in backend_info. */
-enum reel_status turns_open(struct turns **out, bool even, bool queues, struct reel_error *err);
+/* `queues`: as in backend_info. */
+enum reel_status turns_open(struct turns **out, bool queues, struct reel_error *err);
 void turns_close(struct turns *turns); /* NULL: nothing */
 
 /* Waits for its turn. REEL_E_CANCELLED soon after *cancel (or NULL) has become true. `turns` NULL:

@@ -250,7 +250,7 @@ struct three {
 static void three_open(struct three *t, bool queues) {
     struct reel_error err = { 0 };
     *t = (struct three){ 0 };
-    assert_int_equal(turns_open(&t->turns, true, queues, &err), REEL_OK);
+    assert_int_equal(turns_open(&t->turns, queues, &err), REEL_OK);
     assert_int_equal(turn_take(&t->first, t->turns, NULL, &err), REEL_OK);
 }
 
@@ -308,7 +308,8 @@ static void who_comes_has_a_turn_that_is_handed_on(void **state) {
     turns_close(t.turns);
 }
 
-/* The second turn is as long as the first one was, and begins when that is given. */
+/* The second one, who goes ahead, has a turn as long as the first one was, from when that is given
+ * on. */
 static void the_clock_of_a_turn_begins_when_what_is_ahead_is_over(void **state) {
     (void)state;
     enum { LENGTH_MS = 12 };
@@ -316,6 +317,7 @@ static void the_clock_of_a_turn_begins_when_what_is_ahead_is_over(void **state) 
     bool over_soon = true;
     for (int tries = 0; over_soon && tries < 50; tries++) { /* others may have this core */
         three_open(&t, true);
+        t.second.ahead = true;
         nap(LENGTH_MS);
         turn_hand_on(&t.first);
         assert_int_equal(turn_take(&t.second, t.turns, NULL, NULL), REEL_OK);
@@ -334,6 +336,25 @@ static void the_clock_of_a_turn_begins_when_what_is_ahead_is_over(void **state) 
         turns_close(t.turns);
     }
     assert_false(over_soon);
+}
+
+/* Of 20 ms, had the one before been as long. */
+static void who_goes_ahead_has_as_long_a_turn_as_the_one_before(void **state) {
+    (void)state;
+    struct three t;
+    three_open(&t, false);
+    nap(2);
+    turn_give(&t.first);
+    t.second.ahead = true;
+    assert_int_equal(turn_take(&t.second, t.turns, NULL, NULL), REEL_OK);
+    three_want(&t);
+    nap(9);
+    assert_true(turn_is_over(&t.second));
+    turn_give(&t.second);
+    wait_until_got(&t);
+    pthread_join(t.thread, NULL);
+    turn_give(&t.third);
+    turns_close(t.turns);
 }
 
 static void without_a_queue_no_turn_is_handed_on(void **state) {
@@ -589,6 +610,7 @@ int main(void) {
         cmocka_unit_test(who_waits_has_a_turn_that_is_handed_on),
         cmocka_unit_test(who_comes_has_a_turn_that_is_handed_on),
         cmocka_unit_test(the_clock_of_a_turn_begins_when_what_is_ahead_is_over),
+        cmocka_unit_test(who_goes_ahead_has_as_long_a_turn_as_the_one_before),
         cmocka_unit_test(without_a_queue_no_turn_is_handed_on),
         cmocka_unit_test(what_a_session_says_is_what_it_says_alone),
         cmocka_unit_test(a_cancelled_session_waits_no_longer),

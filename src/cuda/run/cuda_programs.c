@@ -45,8 +45,8 @@ static enum reel_status make_program(struct backend *b, struct cuda_programs *pr
     if (status == REEL_OK)
         status = plan_columns(p->plan, &b->plan, columns, programs->follows, err);
     if (status == REEL_OK)
-        status = cuda_open_columns_kernel(b, p->plan, &programs->closing, &p->module, &p->function,
-                                          err);
+        status =
+            cuda_open_columns_kernel(b, p->plan, &programs->closing, &p->module, &p->function, err);
     if (status == REEL_OK)
         status = cuda_alloc(&b->gpu, &p->words,
                             (size_t)p->plan->n_words * 8 + (size_t)p->plan->kept_bytes,

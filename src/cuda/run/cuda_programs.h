@@ -29,10 +29,10 @@ struct cuda_programs {
     struct cuda_program of[CUDA_PROGRAM_SIZES];
     struct decode_mailbox *mailbox; /* of launches; NULL: not there yet */
     cu_address mailbox_address;
-    atomic_int made;     /* bit i: of[i] is there */
-    atomic_bool closing; /* compiling is to end */
-    atomic_bool over;    /* the thread has ended; so may read who was told: */
-    char why[200];       /* why the last one that failed did */
+    atomic_int made;         /* bit i: of[i] is there */
+    atomic_bool closing;     /* compiling is to end */
+    atomic_bool over;        /* the thread has ended; so may read who was told: */
+    char why[200];           /* why the last one that failed did */
     struct backend *backend; /* the thread's; NULL before there was one */
     bool begun, has_thread;
     pthread_t thread;
