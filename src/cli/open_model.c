@@ -201,7 +201,7 @@ enum reel_status cli_model_open(struct reel_model **model, const struct cli_args
 
 enum reel_status cli_model_open_for_many(struct reel_model **model, const struct cli_args *args,
                                          const char *name, struct reel_error *err) {
-    return open_as(model, args, name, &(struct opening){ .gpu_options = "columns_wait=1" }, err);
+    return open_as(model, args, name, &(struct opening){ .gpu_options = "columns_wait=2" }, err);
 }
 
 static bool is_number(const char *text) {

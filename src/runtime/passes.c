@@ -34,7 +34,7 @@ struct passes {
     atomic_int n_wanting; /* columns with a seat or waiting; changed with the mutex held */
     struct pass pass;     /* this and the next are of the thread of the passes */
     struct pass_costs costs;
-    bool turn_was_used; /* an id was made in this turn; likewise */
+    int n_turn_ids; /* made in this turn; likewise */
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t work;   /* the thread waits for columns */
@@ -151,7 +151,7 @@ static bool keep_id(void *user, int32_t id) {
     c->made[(c->first_made + c->n_made++) % PASSES_AHEAD] = c->next;
     c->next.n_drafts = 0;
     c->passes->pass.n_ids++;
-    c->passes->turn_was_used = true;
+    c->passes->n_turn_ids++;
     c->n_step++;
     c->last = !go_on;
     tell(c);
@@ -189,9 +189,9 @@ static int draft_for(void *user, int32_t *ids, int most) {
     return guess.n;
 }
 
-/* A turn has a pass at least, however short it is. */
+/* A turn has a pass of all at least, however short it is. */
 static bool is_turn_over(const struct passes *p) {
-    return p->turn_was_used && turn_is_over(&p->turn);
+    return p->n_turn_ids >= p->n_seats && turn_is_over(&p->turn);
 }
 
 static bool is_enough(void *user) {
@@ -274,6 +274,7 @@ static bool step(struct passes *p) {
     pthread_mutex_unlock(&p->mutex);
     begin_pass(p);
     p->ops->step(p->backend, &batch);
+    if (p->turn.open) turn_give(&p->turn); /* the clock of the next one begins */
     pthread_mutex_lock(&p->mutex);
     p->in_step = false;
     for (int i = 0; i < n; i++)
@@ -292,9 +293,9 @@ static void *run_passes(void *of) {
         pthread_mutex_unlock(&p->mutex);
         const enum reel_status got = turn_take(&p->turn, p->turns, NULL, NULL);
         pthread_mutex_lock(&p->mutex);
-        p->turn_was_used = false;
-        while (got == REEL_OK && step(p) && !is_turn_over(p)) /* it cannot be cancelled */
-            ;
+        p->n_turn_ids = 0;
+        while (got == REEL_OK && step(p) && p->turn.held && !is_turn_over(p))
+            ; /* it cannot be cancelled */
         pthread_mutex_unlock(&p->mutex);
         turn_give(&p->turn);
         pthread_mutex_lock(&p->mutex);

@@ -72,7 +72,8 @@ static double lasted(const struct turn *turn) { return clock_ms() - turn->since_
 static void start_clock(struct turns *t) {
     double limit = TURN_MS;
     if (t->holder->ahead) limit = fmax(fmin(t->before_ms, TURN_MS), LEAST_MS);
-    t->holder->until_ms = clock_ms() + limit;
+    t->holder->since_ms = clock_ms();
+    t->holder->until_ms = t->holder->since_ms + limit;
 }
 
 /* `ahead`: whose part is not done, or NULL. */
@@ -80,7 +81,6 @@ static void begin(struct turns *t, struct turn *turn, const struct turn *ahead) 
     t->holder = turn;
     t->ahead = ahead;
     turn->lent = turn->open = false;
-    turn->since_ms = clock_ms();
     start_clock(t);
     if (ahead) turn->until_ms = INFINITY;
 }

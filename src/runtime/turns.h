@@ -49,8 +49,8 @@ struct turn {
     bool lent;
     bool
         open; /* handed on: whoever comes may have the next one; set by its owner, with the mutex */
-    double since_ms;         /* when it began */
-    _Atomic double until_ms; /* when it is over while others wait; changed with the mutex held */
+    /* When its clock began, and when it is over while others wait; changed with the mutex held. */
+    _Atomic double since_ms, until_ms;
     pthread_t thread;
 };
 

@@ -201,8 +201,9 @@ static void launch_in_turn(struct step *t) {
 static enum reel_status find_program(struct step *t, struct reel_error *err) {
     struct cuda_programs *programs = &t->b->step;
     const int n = t->batch->n;
-    if (t->b->tuning.columns_wait) return cuda_program_open(t->b, programs, n, &t->program, err);
-    cuda_programs_make(t->b, programs, false);
+    if (t->b->tuning.columns_wait == 1)
+        return cuda_program_open(t->b, programs, n, &t->program, err);
+    cuda_programs_make(t->b, programs, t->b->tuning.columns_wait == 2);
     const bool over = atomic_load(&programs->over);
     t->program = cuda_programs_fitting(programs, n);
     if (t->program || !over) return REEL_OK;

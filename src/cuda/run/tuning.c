@@ -81,8 +81,10 @@ static const struct setting settings[] = {
       "a block that leaves at once, to see what the others then say; -1: none" },
     { "load_threads", AT(load_threads), KIND_INT, 0, 256,
       "threads that bring weights to the GPU; 0: by the cores there are" },
-    { "columns_wait", AT(columns_wait), KIND_BOOL, 0, 1,
-      "1: several sessions wait until their program is compiled; 0: they take turns meanwhile" },
+    { "columns_wait", AT(columns_wait), KIND_INT, 0, 2,
+      "1: several sessions wait until their program is compiled, 2: until those for any number "
+      "are; "
+      "0: they take turns meanwhile" },
     { "stage_kb", AT(stage_kb), KIND_INT, 64, 1 << 20,
       "kilobytes of a buffer through which weights go to the GPU" },
     { "kv_pool_mb", AT(kv_pool_mb), KIND_INT, 0, 1 << 30,
