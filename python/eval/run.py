@@ -104,7 +104,7 @@ def near_tie(lm, begin, a, b):
 
 def compare(model, a, b, names, bound, lm, acc_bound=0.0):
     """Two evaluations, the second by the package: scores, each item's sum within `bound` nats, and greedy answers, which may part
-    only where the two likeliest tokens are within `TIE` nats: what a session holds of an earlier prompt rounds otherwise."""
+    only where the two likeliest tokens are within `TIE` nats: what was evaluated together is rounded otherwise."""
     (results, samples, _), (others, other_samples, _) = a, b
     for task in TASKS[::2]:
         if task in samples and task in other_samples:
@@ -128,8 +128,14 @@ def compare(model, a, b, names, bound, lm, acc_bound=0.0):
 def completions(url, name, folder, prefix):
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 
+    class Completions(LocalCompletionsAPI):
+        """Each prompt evaluated whole, as the package does it."""
+
+        def _create_payload(self, *args, **kwargs):
+            return {**super()._create_payload(*args, **kwargs), "cache_prompt": False}
+
     how = {"tokenizer_backend": "huggingface", "tokenizer": folder} if folder else {"tokenizer_backend": "remote"}
-    return LocalCompletionsAPI(model=name, base_url=url + "/v1/completions", max_length=1025, batch_size=8, custom_prefix_token_id=prefix,
+    return Completions(model=name, base_url=url + "/v1/completions", max_length=1025, batch_size=8, custom_prefix_token_id=prefix,
                                max_retries=1, **how)
 
 

@@ -153,8 +153,14 @@ class ReelLM(TemplateLM):
         if not sample:
             options["temperature"] = 0
         ids = self.tok_encode(context)[-(self.max_length - n):]
-        with self.model.generate(ids, max_tokens=n, stop=until[:16], **options) as answer:
-            text = "".join(token.text for token in answer)
+        if self._share:
+            with self.model.generate(ids, max_tokens=n, stop=until[:16], **options) as answer:
+                text = "".join(token.text for token in answer)
+        else:
+            with self.model.session(self.max_length) as session:
+                session.sync(ids)
+                with session.generate(max_tokens=n, stop=until[:16], **options) as answer:
+                    text = "".join(token.text for token in answer)
         for stop in until[16:]:  # more than reel takes at once
             text = text.split(stop)[0]
         return text

@@ -239,11 +239,13 @@ bool text_request_read(struct text_request *r, struct exchange *x, const json_t 
         api_error_from(x, &err);
         return false;
     }
-    bool parallel = true;
+    bool parallel = true, reuse = true;
     if (!refuse_constraints(x, json) || !field_bool(x, json, "ignore_eos", &r->ignore_eos) ||
+        !field_bool(x, json, "cache_prompt", &reuse) ||
         !field_bool(x, json, "parallel_tool_calls", &parallel))
         return false;
     r->one_call = !parallel;
+    r->anew = !reuse;
     return read_lengths(r, json) && read_sampling(r, json) && read_bias(r, json) &&
            read_stops(r, json) && read_stop_ids(r, json) && read_least(r, json) &&
            read_stream(r, json);
@@ -339,7 +341,10 @@ enum reel_status text_run(const struct text_request *r, struct reel_session *ses
     const double start = clock_ms();
     *outcome = (struct text_outcome){ .n_prompt = (int)n_ids, .stop = -1 };
     if (exchange_is_gone(r->x)) return err_set(err, REEL_E_CANCELLED, "the client left");
-    enum reel_status status = reel_session_sync(session, ids, (int)n_ids, &outcome->n_reused, err);
+    enum reel_status status = REEL_OK;
+    if (r->anew && choice == 0) status = reel_session_truncate(session, 0, err);
+    if (status == REEL_OK)
+        status = reel_session_sync(session, ids, (int)n_ids, &outcome->n_reused, err);
     outcome->prompt_ms = clock_ms() - start;
     if (status == REEL_OK)
         note_speed(r->model, outcome->n_prompt - outcome->n_reused, outcome->prompt_ms);

@@ -22,6 +22,7 @@ struct text_request {
     int n;                                /* answers to one prompt */
     bool no_tokens;                       /* max_tokens 0: the prompt alone */
     bool stream, include_usage, ignore_eos, logprobs;
+    bool anew; /* the prompt is evaluated whole, whatever the session holds (cache_prompt false) */
     /* chat_run takes answers apart that are sent whole, too, and tells calls when they are
      * complete: for dialects that cannot take a call back. */
     bool in_pieces;
@@ -31,9 +32,9 @@ struct text_request {
 };
 
 /* Reads them from the object: sampling, stop, stop_token_ids, seed, n, max_tokens under all its
- * names, min_tokens, stream, ignore_eos, parallel_tool_calls; and refuses what asks for constrained
- * output. The model is r->model already. Answers
- * 400 and gives false for a value that is not allowed. */
+ * names, min_tokens, stream, ignore_eos, cache_prompt, parallel_tool_calls; and refuses what asks
+ * for constrained output. The model is r->model already. Answers 400 and gives false for a value
+ * that is not allowed. */
 bool text_request_read(struct text_request *r, struct exchange *x, const json_t *json);
 void text_request_release(struct text_request *r);
 

@@ -369,6 +369,29 @@ static void a_server_that_starts_again_has_the_prompt(void **state) {
     buffer_release(&body);
 }
 
+/* What a session holds may be rounded otherwise, as where a prompt was evaluated in other pieces.
+ */
+static void a_prompt_is_evaluated_whole_where_that_is_asked_for(void **state) {
+    (void)state;
+    struct served s = { 0 };
+    char text[400], first[400];
+    if (!served_open(&s)) fail_msg("%s", s.err.text);
+#define STORY "{\"max_tokens\":8,\"temperature\":0,\"prompt\":\"Once upon a time there was a\""
+    assert_int_equal(cached_tokens(&s, STORY "}", first), 0);
+    assert_true(cached_tokens(&s, STORY ",\"cache_prompt\":true}", text) > 3);
+    assert_int_equal(cached_tokens(&s, STORY ",\"cache_prompt\":false}", text), 0);
+    assert_string_equal(text, first);
+    assert_true(cached_tokens(&s, STORY "}", text) > 3);
+    struct http_answer answer;
+    http_ask(&answer, s.port,
+             &(struct http_request){ .path = "/v1/completions",
+                                     .body = STORY ",\"cache_prompt\":\"no\"}" });
+    assert_int_equal(answer.code, 400);
+    assert_non_null(strstr(answer.body.bytes, "cache_prompt"));
+    http_answer_release(&answer);
+    served_close(&s);
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
 int main(void) {
@@ -381,6 +404,7 @@ int main(void) {
         IN_FOLDER(links_and_other_files_are_not_followed),
         IN_FOLDER(a_folder_that_others_may_enter_is_refused),
         IN_FOLDER(a_server_that_starts_again_has_the_prompt),
+        cmocka_unit_test(a_prompt_is_evaluated_whole_where_that_is_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
