@@ -353,6 +353,6 @@ int main(void) {
         cmocka_unit_test(faithful_rounding_gives_the_bits_of_the_reference),
         ON_EVERY_PATH(a_long_run_stays_within_the_bound),
     };
-    SHARE_TESTS("cpu-paths", 2, tests);
+    SHARE_TESTS("cpu-paths", 4, tests);
     return cmocka_run_group_tests(tests, open_scenes, close_scenes);
 }

@@ -589,6 +589,6 @@ int main(void) {
         in_turn(keeping_windows_changes_no_answer),
         in_turn(a_long_stream_takes_no_more_memory),
     };
-    SHARE_TESTS("stream-speech", 3, tests);
+    SHARE_TESTS("stream-speech", 4, tests);
     return cmocka_run_group_tests_name("streams of the trained speech model", tests, enter, leave);
 }

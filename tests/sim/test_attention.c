@@ -486,7 +486,7 @@ static void gated_heads_match_at_positions_0_to_70(void **state) {
 
 static void shapes_match_around_pieces_and_splits(void **state) {
     (void)state;
-    const struct share share = share_of("attention-shapes", 3);
+    const struct share share = share_of("attention-shapes", 5);
     for (int i = 1; i < SHAPES; i++) {
         if (!share_has(share, i)) continue;
         struct rig r;
@@ -502,7 +502,7 @@ static void shapes_match_around_pieces_and_splits(void **state) {
 static void any_schedule_gives_the_same(void **state) {
     (void)state;
     const int schedules = getenv("REEL_SOAK") ? 2000 : 6;
-    const struct share share = share_of("attention-schedules", 2);
+    const struct share share = share_of("attention-schedules", 4);
     for (int i = 0; i < 4; i++) {
         if (!share_has(share, i)) continue;
         struct rig r;
@@ -563,7 +563,7 @@ static void what_a_merge_does_not_wait_for_is_seen(void **state) {
           NEVER,
           { merge, "(!warp_all(word_is(*gate, w->epoch) | w->dead))", "(0)", false } },
     };
-    const struct share share = share_of("mutations-of-merges", 2);
+    const struct share share = share_of("mutations-of-merges", 4);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (!share_has(share, (int)i)) continue;
         const int tries = 40;
@@ -602,7 +602,7 @@ static void a_piece_in_the_wrong_page_is_seen(void **state) {
           NEVER,
           { "kv_layout.h", "(unsigned)row * (unsigned)page_pieces", "(unsigned)row", false } },
     };
-    const struct share share = share_of("mutations-of-pages", 2);
+    const struct share share = share_of("mutations-of-pages", 5);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (!share_has(share, (int)i)) continue;
         struct rig r;
@@ -665,7 +665,7 @@ enum { IN_CODES = sizeof in_codes / sizeof *in_codes };
 
 static void codes_match_around_pieces_and_splits(void **state) {
     (void)state;
-    const struct share share = share_of("attention-codes", 3);
+    const struct share share = share_of("attention-codes", 5);
     for (int i = 0; i < IN_CODES; i++) {
         if (!share_has(share, i)) continue;
         struct rig r;

@@ -393,8 +393,16 @@ int main(void) {
         in_turn(a_state_of_another_size_is_refused),
         in_turn(the_last_position_of_a_prompt_is_not_read_twice),
     };
-    SHARE_TESTS("last-row", 2, dense);
-    const int failed = cmocka_run_group_tests_name("attention", dense, start_dense, stop);
-    SHARE_TESTS("last-row-hybrid", 2, hybrid);
-    return failed + cmocka_run_group_tests_name("hybrid", hybrid, start_hybrid, stop);
+    /* A run has a third of what one of the two models has. */
+    const struct share share = share_of("last-row", 2);
+    int failed = 0;
+    if (share_has(share, 0)) {
+        SHARE_TESTS("last-row-attention", 3, dense);
+        failed += cmocka_run_group_tests_name("attention", dense, start_dense, stop);
+    }
+    if (share_has(share, 1)) {
+        SHARE_TESTS("last-row-hybrid", 3, hybrid);
+        failed += cmocka_run_group_tests_name("hybrid", hybrid, start_hybrid, stop);
+    }
+    return failed;
 }

@@ -5,6 +5,7 @@
 #include "cuda/run/cuda_memory.h"
 #include "cuda/run/cuda_state.h"
 #include "runtime/model_handle.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>
@@ -215,7 +216,13 @@ int main(void) {
         cmocka_unit_test(what_is_printed_is_taken),
         cmocka_unit_test(each_model_has_its_parts),
     };
-    return cmocka_run_group_tests_name("dense", tests, start_dense, stop) |
-           cmocka_run_group_tests_name("hybrid", tests, start_hybrid, stop) |
-           cmocka_run_group_tests_name("speech", tests, start_speech, stop);
+    const struct share share = share_of("cuda-memory", 3);
+    int failed = 0;
+    if (share_has(share, 0))
+        failed |= cmocka_run_group_tests_name("dense", tests, start_dense, stop);
+    if (share_has(share, 1))
+        failed |= cmocka_run_group_tests_name("hybrid", tests, start_hybrid, stop);
+    if (share_has(share, 2))
+        failed |= cmocka_run_group_tests_name("speech", tests, start_speech, stop);
+    return failed;
 }

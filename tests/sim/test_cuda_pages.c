@@ -593,6 +593,6 @@ int main(void) {
         in_turn(a_page_is_saved_and_restored_in_one_copy),
         in_turn(sessions_that_come_and_go_leave_nothing),
     };
-    SHARE_TESTS("pages", 2, tests);
+    SHARE_TESTS("pages", 3, tests);
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -532,6 +532,6 @@ int main(void) {
         in_turn(a_block_that_leaves_is_missed_by_name),
         in_turn(a_short_prompt_after_one_that_gave_up_is_right),
     };
-    SHARE_TESTS("cuda-prefill", 2, tests);
+    SHARE_TESTS("cuda-prefill", 4, tests);
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -359,6 +359,6 @@ int main(void) {
         in_turn(the_command_prints_a_prompts_steps_beside_the_time_without_events),
         in_turn(the_command_refuses_a_prompt_that_is_not_one_chunk),
     };
-    SHARE_TESTS("prefill-profile", 3, tests);
+    SHARE_TESTS("prefill-profile", 4, tests);
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -312,7 +312,7 @@ static void draws_equal_the_hosts(void **state) {
                  { { 3, 4, 5000 }, 60, 1500 },
                  { { 5, 6, 2222 }, 50, 1500 },
                  { { 70, 8, 3333 }, 4, 150 } };
-    const struct share share = share_of("draws", 3);
+    const struct share share = share_of("draws", 5);
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         if (!share_has(share, (int)i)) continue;
         struct rig r;

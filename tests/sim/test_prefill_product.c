@@ -453,7 +453,7 @@ static bool leave_out(int shape, int n, int cut, int phase) {
 
 static void every_product_of_every_cut_matches(void **state) {
     (void)state;
-    const struct share share = share_of("products", 2);
+    const struct share share = share_of("products", 3);
     for (int i = 0; i < SHAPES; i++) {
         if (!share_has(share, i)) continue;
         struct rig r;
@@ -474,7 +474,7 @@ static void every_product_of_every_cut_matches(void **state) {
 
 static void embeddings_match_given_or_looked_up(void **state) {
     (void)state;
-    const struct share share = share_of("embeddings", 2);
+    const struct share share = share_of("embeddings", 3);
     for (int i = 0; i < SHAPES; i++) {
         if (!share_has(share, i)) continue;
         struct rig r;

@@ -204,6 +204,6 @@ int main(void) {
         in_turn(a_hybrid_says_the_same),
         in_turn(an_audio_tower_says_the_same),
     };
-    SHARE_TESTS("second-format", 2, tests);
+    SHARE_TESTS("second-format", 4, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

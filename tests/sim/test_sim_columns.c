@@ -381,7 +381,7 @@ static void check_setting(const struct setting *s) {
 static void columns_are_as_alone(void **state) {
     (void)state;
     const char *only = getenv("REEL_COLUMNS"); /* numbers of columns, or a model */
-    const struct share share = share_of("columns", 3);
+    const struct share share = share_of("columns", 5);
     for (int i = 0; i < N_SETTINGS; i++)
         if (only ? settings[i].columns == atoi(only) || !strcmp(only, settings[i].model)
                  : share_has(share, i))
@@ -495,13 +495,14 @@ static void mutations_of_digits_are_seen(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_are_as_alone),
         cmocka_unit_test(columns_that_share_their_place_are_as_alone),
         cmocka_unit_test(columns_in_codes_are_as_alone),
-        cmocka_unit_test(mutations_are_seen),
-        cmocka_unit_test(mutations_of_deltanets_are_seen),
-        cmocka_unit_test(mutations_of_digits_are_seen),
+        in_turn(mutations_are_seen),
+        in_turn(mutations_of_deltanets_are_seen),
+        in_turn(mutations_of_digits_are_seen),
     };
+    SHARE_TESTS("columns-mutations", 3, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -441,7 +441,7 @@ static void check_setting(const struct setting *s) {
 
 static void drafts_change_no_bit(void **state) {
     (void)state;
-    const struct share share = share_of("drafts", 3);
+    const struct share share = share_of("drafts", 5);
     for (int i = 0; i < N_SETTINGS; i++)
         if (share_has(share, i)) check_setting(&settings[i]);
 }
@@ -491,10 +491,10 @@ static void drafts_that_share_their_place_change_no_bit(void **state) {
 static void drafts_change_no_bit_of_codes(void **state) {
     (void)state;
     static const char *const forms[] = { "int8", "fp8" };
-    const struct share share = share_of("drafts-in-codes", 2);
+    const struct share share = share_of("drafts-in-codes", 4);
     for (int i = 0; i < 2; i++)
         for (int pair = 0; pair < 2; pair++) {
-            if (!share_has(share, i + pair)) continue; /* of each form one of its two settings */
+            if (!share_has(share, 2 * pair + i)) continue;
             kv = forms[i];
             check_setting(&settings[i + 2 * pair]);
         }
@@ -608,12 +608,13 @@ static void mutations_of_deltas_are_seen(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         cmocka_unit_test(drafts_change_no_bit),
         cmocka_unit_test(drafts_that_share_their_place_change_no_bit),
         cmocka_unit_test(drafts_change_no_bit_of_codes),
-        cmocka_unit_test(mutations_are_seen),
-        cmocka_unit_test(mutations_of_deltas_are_seen),
+        in_turn(mutations_are_seen),
+        in_turn(mutations_of_deltas_are_seen),
     };
+    SHARE_TESTS("drafts-mutations", 2, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -273,7 +273,7 @@ static void check_setting(const struct setting *s) {
 
 static void narrow_weights_are_worth_what_their_codes_say(void **state) {
     (void)state;
-    const struct share share = share_of("narrow", 3);
+    const struct share share = share_of("narrow", 4);
     for (int i = 0; i < N_SETTINGS; i++)
         if (share_has(share, i)) check_setting(&settings[i]);
 }

@@ -1,6 +1,7 @@
 /* Orderings taken out of the decode kernel, one at a time (support/mutations.c): the simulator must
  * see each of them, as other bits, as a report, or as a wait that never ends. */
 #include "support/mutations.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>
@@ -124,11 +125,13 @@ static void nothing_is_seen_where_nothing_is_wrong(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_seen_where_nothing_is_wrong),
-        cmocka_unit_test(mutations_are_seen),
-        cmocka_unit_test(mutations_of_warps_whose_slices_are_padding_are_seen),
-        cmocka_unit_test(mutations_of_two_hops_are_seen),
+    /* The same without a mutation is what test_sim_decode.c runs as well. */
+    struct CMUnitTest tests[] = {
+        in_turn(nothing_is_seen_where_nothing_is_wrong),
+        in_turn(mutations_are_seen),
+        in_turn(mutations_of_warps_whose_slices_are_padding_are_seen),
+        in_turn(mutations_of_two_hops_are_seen),
     };
+    SHARE_TESTS("orders", 4, tests);
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

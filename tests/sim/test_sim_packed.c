@@ -590,6 +590,6 @@ int main(void) {
         in_turn(a_kernel_that_gives_up_is_named),
         cmocka_unit_test(mutations_are_seen),
     };
-    SHARE_TESTS("packed", 3, tests);
+    SHARE_TESTS("packed", 5, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

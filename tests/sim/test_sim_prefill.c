@@ -608,9 +608,9 @@ int main(void) {
         in_turn(every_schedule_of_short_prompts_gives_the_same_bits),
         cmocka_unit_test(a_prompt_can_be_cancelled_between_chunks),
         cmocka_unit_test(a_prompt_longer_than_the_context_is_refused_with_both_numbers),
-        cmocka_unit_test(memory_that_is_not_there_ends_in_words),
-        cmocka_unit_test(a_launch_that_fails_ends_in_words),
+        in_turn(memory_that_is_not_there_ends_in_words),
+        in_turn(a_launch_that_fails_ends_in_words),
     };
-    SHARE_TESTS("prefill", 3, tests);
+    SHARE_TESTS("prefill", 5, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -392,6 +392,6 @@ int main(void) {
         in_turn(what_is_no_number_in_one_prompt_stays_there),
         cmocka_unit_test(any_schedule_gives_the_same_bits),
     };
-    SHARE_TESTS("prefill-hybrid", 2, tests);
+    SHARE_TESTS("prefill-hybrid", 4, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

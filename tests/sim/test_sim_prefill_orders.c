@@ -1,6 +1,7 @@
 /* Orderings taken out of the kernels that read prompts, one at a time (support/mutations.c): the
  * simulator must see each of them, as other bits, as a report, or as a wait that never ends. */
 #include "support/mutations.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>
@@ -89,9 +90,11 @@ static bool evaluate(struct sim_gpu *gpu, int seed, float *logits) {
     return done;
 }
 
-static void make_right(struct way *w) {
+/* Prompts go this way from now on; what is right is made when a way is first taken. */
+static void take(struct way *w) {
     struct reel_error err = { 0 };
     way = w;
+    if (w->right) return;
     struct sim_gpu gpu = gpu_start();
     w->right = malloc(2 * (size_t)model.vocab * sizeof *w->right);
     require(sim_model_load(&model, w->options, &err), &err);
@@ -104,9 +107,6 @@ static int set_up(void **state) {
     for (int i = 0; i < N_IDS; i++)
         ids[i] = (i * 37 + 11) % 300;
     sim_model_open(&model, "q3-p");
-    make_right(&shorts);
-    make_right(&far);
-    make_right(&queue);
     return 0;
 }
 
@@ -142,39 +142,40 @@ static bool is_seen(const struct mutation *m) {
 
 static void mutations_of_the_queue_are_seen(void **state) {
     (void)state;
-    way = &queue;
+    take(&queue);
     mutations_try(&queue_mutations, is_seen);
 }
 
 static void mutations_of_short_prompts_are_seen(void **state) {
     (void)state;
-    way = &shorts;
+    take(&shorts);
     mutations_try(&short_mutations, is_seen);
 }
 
 static void mutations_of_short_prompts_far_on_are_seen(void **state) {
     (void)state;
-    way = &far;
+    take(&far);
     mutations_try(&far_mutations, is_seen);
 }
 
 static void nothing_is_seen_where_nothing_is_wrong(void **state) {
     (void)state;
     static const struct mutation none = { .what = "nothing" };
-    way = &queue;
+    take(&queue);
     assert_int_equal(first_wrong(&none, n_tries(false)), n_tries(false));
-    way = &far;
+    take(&far);
     assert_int_equal(first_wrong(&none, n_tries(false)), n_tries(false));
-    way = &shorts;
+    take(&shorts);
     assert_int_equal(first_wrong(&none, n_tries(false)), n_tries(false));
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_seen_where_nothing_is_wrong),
-        cmocka_unit_test(mutations_of_the_queue_are_seen),
-        cmocka_unit_test(mutations_of_short_prompts_are_seen),
-        cmocka_unit_test(mutations_of_short_prompts_far_on_are_seen),
+    struct CMUnitTest tests[] = {
+        in_turn(nothing_is_seen_where_nothing_is_wrong),
+        in_turn(mutations_of_the_queue_are_seen),
+        in_turn(mutations_of_short_prompts_are_seen),
+        in_turn(mutations_of_short_prompts_far_on_are_seen),
     };
+    SHARE_TESTS("prefill-orders", 4, tests);
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -98,7 +98,7 @@ static const struct mutation decode[] = {
     { "the host told before its numbers are there",
       { IN("phase_pick.cuh", "    fence_system();\n", "") } },
 };
-LIST(decode, decode, 8);
+LIST(decode, decode, 9);
 
 /* ---- decode.cu with warps whose slices are all padding, and one that has all K/V pieces:
  * test_sim_orders.c ---- */
@@ -113,7 +113,7 @@ static const struct mutation padding[] = {
     { "stores to a K/V slot that copies may pass",
       { IN("phase_attention.cuh", "left);\n    fence_slot();\n", "left);\n") } },
 };
-LIST(padding, padding, 2);
+LIST(padding, padding, 1);
 
 /* ---- prefill.cu by its queue of launches: test_sim_prefill_orders.c ---- */
 
@@ -186,7 +186,7 @@ static const struct mutation queue[] = {
     { "angles made while others still use them",
       { IN(ATTENTION, "    readers_sync(); /* the piece before is over */\n", "") } },
 };
-LIST(queue, queue, 8);
+LIST(queue, queue, 7);
 
 /* ---- packed.cu: test_sim_packed.c ---- */
 
@@ -242,7 +242,7 @@ static const struct mutation packed[] = {
            "    if (r.w.warp < READ_WARPS) {") } },
     { "vectors", { IN("packed.cu", "    previous_over();\n    NO_UNROLL", "    NO_UNROLL") } },
 };
-LIST(packed, packed, 8);
+LIST(packed, packed, 10);
 
 /* ---- short.cuh: test_sim_prefill_orders.c ---- */
 
@@ -288,7 +288,7 @@ static const struct mutation brief[] = {
       { IN(BRIEF_ATTENTION, "        attended_take(b);\n    }\n    consumers_sync();",
            "        attended_take(b);\n    }") } },
 };
-LIST(short, brief, 8);
+LIST(short, brief, 5);
 
 /* ---- short_far.cuh: likewise ---- */
 
@@ -313,7 +313,7 @@ static const struct mutation far[] = {
     { "parts of a share merged before they are there",
       { IN(BRIEF_ATTENTION, "    if (parts > 1) consumers_sync();\n", "") } },
 };
-LIST(far, far, 2);
+LIST(far, far, 3);
 
 /* ---- prefill_delta.cu: test_sim_prefill_hybrid_orders.c ---- */
 
@@ -384,7 +384,7 @@ static const struct mutation delta[] = {
       { IN(ANSWER, "    readers_sync();\n    UNROLL\n    for (int i = 0; i < 2; i++) {",
            "    UNROLL\n    for (int i = 0; i < 2; i++) {") } },
 };
-LIST(delta, delta, 9);
+LIST(delta, delta, 13);
 
 /* ---- encoder.cu: test_cuda_encoder.c ---- */
 
@@ -421,7 +421,7 @@ static const struct mutation tower[] = {
     { "weights of keys behind the window",
       { IN("encoder_attention.cuh", "if (8 * j + pair + i % 2 >= n) s[j][i] = -3e38f;", "") } },
 };
-LIST(tower, tower, 8);
+LIST(tower, tower, 10);
 
 /* ---- numbers of the kernels far behind the start, and near zero: test_sim_positions.c, which
  * takes the way from the name's beginning ---- */
@@ -449,7 +449,7 @@ static const struct mutation position[] = {
       { IN(BRIEF_ATTENTION, "xor_sum(sum, 1, 4) * (1.0f / M_HEAD_DIM) + M_RMS_EPS)",
            "xor_sum(sum, 1, 4) * (1.0f / M_HEAD_DIM))") } },
 };
-LIST(position, position, 3);
+LIST(position, position, 6);
 
 /* ---- biases of q, k and v: test_sim_biases.c, which takes the way from the name's beginning ----
  */
@@ -501,7 +501,7 @@ static const struct mutation bias[] = {
       { IN(BRIEF_PRODUCT, SHORT_BIAS,
            "qkv_bias_load(b->w.a, b->w.layer, qkv_model_row(b->w.group, local))") } },
 };
-LIST(bias, bias, 5);
+LIST(bias, bias, 8);
 
 /* ---- limits.cu: test_limits.c ---- */
 
@@ -548,7 +548,7 @@ static const struct mutation hops[] = {
       { IN("two_hops.cuh", "r.there = at < REDUCE_SHARE &&",
            "r.there = at < REDUCE_SHARE - (w->group == P_GROUPS - 1) &&") } },
 };
-LIST(hops, hops, 2);
+LIST(hops, hops, 3);
 
 #define COLUMNS_ATTENTION "columns_attention.cuh"
 #define COLUMNS_HEAD      "columns_head.cuh"
@@ -781,7 +781,7 @@ static const struct mutation follow[] = {
       { IN(COLUMNS_HEAD, "        if (w->dead) w->s->gave_up = 1;\n    }\n    consumers_sync();\n",
            "        if (w->dead) w->s->gave_up = 1;\n    }\n") } },
 };
-LIST(follow, follow, 16);
+LIST(follow, follow, 25);
 
 /* ---- the same of a model with DeltaNets: test_sim_follow.c ---- */
 
@@ -861,7 +861,7 @@ static const struct mutation follow_delta[] = {
     { "windows of sessions that run paid at the end, no others",
       { EVERYWHERE(COLUMNS_DELTA, "    sessions_owed(w);\n", "") } },
 };
-LIST(follow_delta, follow_delta, 9);
+LIST(follow_delta, follow_delta, 13);
 
 /* ---- columns.cu with integer weights: test_sim_columns.c ---- */
 
@@ -1148,7 +1148,7 @@ static const struct mutation narrow[] = {
       { IN("phase_qkv.cuh", "norm + 2 * (w->warp * SLICE_WORDS + w->lane)",
            "norm + 2 * w->lane") } },
 };
-LIST(narrow, narrow, 18);
+LIST(narrow, narrow, 43);
 
 /* ---- codes of keys and values, in decode.cu: test_attention.c ---- */
 
@@ -1189,7 +1189,7 @@ static const struct mutation codes[] = {
     { "a scale too large by a code",
       { IN("kv_codes.cuh", "quotient(most, top, 1.0f / top)", "most / (top - 1)") } },
 };
-LIST(codes, codes, 5);
+LIST(codes, codes, 8);
 
 const struct mutation_list *const mutation_lists[] = {
     &decode_mutations,         &hops_mutations,   &columns_mutations,      &columns_delta_mutations,

@@ -7,7 +7,9 @@
  *   REEL_MUTATION_TURN=n   share n
  *   REEL_MUTATION=text     those whose name contains the text; an empty one: all
  *   REEL_SOAK=1            all of them, with more schedules each
- * tools/mutations.sh tries all of all lists, with the schedules of any run. */
+ * Where a program's lists take turns themselves (shares.h), their shares and the number of those
+ * turns have no divisor in common: in builds of their own, day by day, all would not come round
+ * else. tools/mutations.sh tries all of all lists, with the schedules of any run. */
 #ifndef REEL_TESTS_MUTATIONS_H
 #define REEL_TESTS_MUTATIONS_H
 

@@ -21,7 +21,8 @@ int turn_next(const char *name) {
 
 struct share share_of(const char *name, int n) {
     const char *wanted = getenv("REEL_TURN");
-    if (getenv("REEL_SOAK") || (wanted && strcmp(wanted, "all") == 0))
+    const bool mutations = getenv("REEL_MUTATION") || getenv("REEL_MUTATION_TURN");
+    if (getenv("REEL_SOAK") || (wanted ? strcmp(wanted, "all") == 0 : mutations))
         return (struct share){ -1, n };
     const int turn = (wanted ? atoi(wanted) : turn_next(name)) % n;
     printf("%s: share %d of %d of what rotates; REEL_TURN=%d repeats it\n", name, turn, n, turn);

@@ -3,7 +3,11 @@
  * takes, and tools/run_tests.sh beside its counts.
  *   REEL_TURN=n             share n of everything that rotates, but the mutations (mutations.h)
  *   REEL_TURN=all           all shares
- *   REEL_SOAK=1             all shares */
+ *   REEL_SOAK=1             all shares
+ *   REEL_MUTATION, REEL_MUTATION_TURN   all shares, where REEL_TURN does not say otherwise: the
+ *                           tests of some mutations rotate
+ * Where tests rotate inside of what rotates itself, and both by days, the two numbers of shares
+ * have no divisor in common, or one is a multiple of the other and the outer picks by halves. */
 #ifndef REEL_TESTS_SHARES_H
 #define REEL_TESTS_SHARES_H
 
