@@ -8,6 +8,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 logs=build/check
 mkdir -p "$logs"
+rm -f "$logs/kernels.code"
 jobs=$(nproc)
 CI=1 # warnings are errors
 export CI
@@ -65,9 +66,19 @@ skip() {
     echo "$*"
     return 77
 }
+# Steps that take turns: the days of three on which a run of all steps has this one. Its name alone runs it on any day.
+due() { # due DAYS NAME
+    ! wants "$2" && return 1
+    [ "$wanted" = "  " ] && [ -z "${CHECK_ALL:-}" ] || return 0
+    case $1 in *$((day % 3))*) return 0 ;; esac
+    next=$((day + 1))
+    case $1 in *$((next % 3))*) ;; *) next=$((day + 2)) ;; esac
+    printf 'left %-16s         for another day: CHECK_DAY=%d\n' "$2" $next
+    return 1
+}
 # Of the lines that come in, those of this day's share; the share stays for so many days. In a build of its own each
-# test program takes halves of itself by turns of one day (tests/support/shares.h), so programs have three shares, and what
-# is looked at in each of their combinations changes every sixth day.
+# test program takes halves, thirds or quarters of itself by turns of one day (tests/support/shares.h), so programs have
+# five shares, and the paths of kernels, which are looked at with all of them, change every sixth day.
 share() { # share SHARES WHAT [DAYS]
     [ -z "${CHECK_ALL:-}" ] || exec cat
     turn=$((day / ${3:-1} % $1))
@@ -105,14 +116,14 @@ build_gcc() {
     cat $said
     return 1
 }
-# One half of the sources a day; make soak looks at all, and further.
+# A third of the sources a day; make soak looks at all, and further.
 tidy() {
-    half='src/model/% src/jinja/% src/plan/% src/cuda/% src/runtime/%'
-    good=0
-    for which in $(printf 'TIDY_ONLY\nTIDY_BUT\n' | share 2 "the sources"); do
-        make -k -j"$jobs" tidy "$which=$half" || good=1
-    done
-    return $good
+    first='src/model/% src/jinja/% src/asr/%' second='src/plan/% src/cuda/% src/runtime/% src/server/%'
+    printf '%s\n' "TIDY_ONLY=$first" "TIDY_ONLY=$second" "TIDY_BUT=$first $second" | share 3 "the sources" | {
+        good=0
+        while read -r which; do make -k -j"$jobs" tidy "$which" </dev/null || good=1; done
+        [ $good -eq 0 ]
+    }
 }
 # The path whose kernels are sanitized today; nothing for all.
 kernels_today() {
@@ -129,17 +140,19 @@ built() { sed "s|^\(.*\)\.c$|build/$1/\1|"; }
 # and `make soak`: the host's code for the GPU is what test_cuda_* go through. The corpora of tests/fuzz are read by
 # the step fuzz, under the same sanitizers. sanitized_briefly() and SANITIZED say what programs leave
 # out: the first but for make soak, which also runs the programs that are not named here.
-# Every day: readers of what others wrote, threads that meet, calls that fail. Of the others a third.
+# Every day: readers of what others wrote, threads that meet. Of the programs in which every call fails once, which have
+# no turns inside, a half. Of the others a fifth.
 sanitize() {
     # Nor what is long and whose code others go through.
     all=$( (find tests/unit tests/golden tests/failure tests/cli tests/server -name 'test_*.c' | sort
         grep -l 'support/sim_model.h' tests/sim/test_cuda_*.c) |
         grep -v '/test_\(cuda_prefill_profile\|trained_hybrid\|trained_speech\|stream_speech\|reference\|cpu_paths\)\.c')
-    daily='/failure/|/server/|/unit/.*(json|gguf|safetensors|tokenizer|spm|snapshot|wav|sndfile|pcm|audio_source|jinja'
+    daily='/server/|/unit/.*(json|gguf|safetensors|tokenizer|spm|snapshot|wav|sndfile|pcm|audio_source|jinja'
     daily="$daily|template|model_config|model_source|quantised_files|quantized_folder|answer_reader|thread_pool|joins|passes)"
     daily="$daily|/cli/test_(hub|pull|history|page)"
     programs=$( (echo "$all" | grep -E "$daily"
-        echo "$all" | grep -vE "$daily" | share 3 "the other programs") | built sanitize)
+        echo "$all" | grep /failure/ | share 2 "the calls that fail"
+        echo "$all" | grep -vE "$daily|/failure/" | share 5 "the other programs") | built sanitize)
     # Of the others what a compiler warns of.
     seen=$(find tests -name 'test_*.c' | built sanitize | grep -vxF "$programs" | sed 's/$/.seen/')
     # shellcheck disable=SC2086 # a list of words
@@ -148,7 +161,8 @@ sanitize() {
     # shellcheck disable=SC2086 # a list of words
     ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 tools/run_tests.sh build/sanitize $programs
 }
-# Every day: the threads of the pool, of passes and of the server. Of the others a third.
+# Every third day. Each time: the threads of the pool, of passes and of the server. Of the others a fifth. These and the
+# programs count the turns of this step, not days.
 thread() {
     # Not those with the fake GPU: its fibers are nothing that the thread sanitizer knows. Nor those that run the
     # program, which is not built with it.
@@ -157,13 +171,17 @@ thread() {
     # The real backend on two threads, every path; a thread that does not start; the server's threads.
     # shellcheck disable=SC2086 # a list of words
     programs=$( (printf '%s\n' tests/golden/test_cpu_paths.c tests/failure/test_whole_path.c tests/server/test_speech.c $others |
-        share 3 "the other programs"
+        share 5 "the other programs" 3
         printf 'tests/%s.c\n' unit/test_thread_pool unit/test_thread_pool_late unit/test_passes unit/test_joins \
             server/test_http server/test_realtime server/test_rude_clients server/test_apart) | built thread)
     # shellcheck disable=SC2086 # a list of words
-    make -j"$jobs" config=thread CC=clang LDFLAGS="$fast" KERNELS="$(kernels_today)" $programs &&
-        TSAN_OPTIONS=halt_on_error=1 tools/run_tests.sh build/thread $programs
+    make -j"$jobs" config=thread CC=clang LDFLAGS="$fast" KERNELS="$(kernels_today)" $programs || return
+    REEL_TURN=$([ -n "${CHECK_ALL:-}" ] && echo all || echo $((day / 3)))
+    export REEL_TURN
+    # shellcheck disable=SC2086 # a list of words
+    TSAN_OPTIONS=halt_on_error=1 tools/run_tests.sh build/thread $programs
 }
+# Every third day, as neon.
 fuzz() { make -j"$jobs" config=fuzz QUICK=1 LDFLAGS="$fast" KERNELS="$(kernels_today)" fuzz SECONDS=1; }
 install_twice() { make -j"$jobs" all && tools/check_install.sh; }
 # The commands alone: the library knows nothing of curl.
@@ -225,19 +243,21 @@ step minimal minimal
 told scripts access macros layers memory packages figures
 step tidy tidy
 told links
-step sanitize sanitize
-step thread thread
-step fuzz fuzz
-step install install_twice
-step generated generated
 # What those beside take is built before, not by two at a time.
 if wants clients || wants python; then make -s -j"$jobs" all >"$logs/all.log" 2>&1; fi
-beside clients clients
+beside clients clients # these wait for pip
 beside python python
 beside types types
-step kernels kernels
-step neon neon
+step sanitize sanitize
 told clients python types
+if due 12 kernels; then beside kernels kernels; fi # one plan is alone in the end
+if due 0 thread; then step thread thread; fi
+if due 1 fuzz; then step fuzz fuzz; fi
+if due 2 neon; then step neon neon; fi
+wait
+! [ -e "$logs/kernels.code" ] || told kernels
+step install install_twice
+step generated generated
 step deploy tools/check_deploy.sh --files
 printf 'check: %d passed, %d failed, %d skipped\n' $passed $failed $skipped
 [ $failed -eq 0 ] && [ $passed -gt 0 ]

@@ -1,9 +1,9 @@
 #!/bin/sh
 # compile_kernels.sh [--few | --narrow | MODEL GPU [WISH=N ...] [narrow=FORM]]
 # Compiles the device code as it would be for each of a list of models on GPUs, for a few of them that have all kernels
-# and the kinds of GPU that differ most, with one of another family or with narrow weights, which changes daily
-# (KERNELS_DAY, a number of days) as do the programs of which there are two alike, for all
-# plans with narrow weights, or for the one given.
+# and the kinds of GPU that differ most, with one of another family or with narrow weights, for all plans with narrow
+# weights, or for the one given. Of the few a day has two (KERNELS_DAY, a number of days), with one of the programs of
+# which there are two alike; the one of another family or with narrow weights changes daily.
 # Prints what the compiler says. Warnings and spilled registers fail; four registers put aside around a rare call are
 # let pass. With nvdisasm what ptxas made is looked at, too (sass_hazards.py). Without
 # nvcc there is nothing to do (exit status 77). Needs no GPU.
@@ -137,12 +137,13 @@ program() {
     [ $verdict = ok ]
 }
 
-# Of programs that are alike, $1, the one of this day for the few plans that every day has, and all for others.
+# Of programs that are alike, $1, the one of this pair of days for the few plans that take turns, and all for
+# others.
 today() {
     alike=$1
     shift
     if [ -n "${KERNELS_DAY:-}" ] && echo "$few" | grep -qxF "$*"; then
-        alike=$(echo "$alike" | cut -d ' ' -f $((KERNELS_DAY % 2 + 1))) # one word alone stays
+        alike=$(echo "$alike" | cut -d ' ' -f $((KERNELS_DAY / 2 % 2 + 1))) # one word alone stays
     fi
     all=0
     for kernel in $alike; do program "$kernel" "$@" || all=1; done
@@ -197,7 +198,7 @@ turn() {
 case ${1:-} in
 --few)
     export KERNELS_DAY="${KERNELS_DAY:-$(($(date +%s) / 86400))}"
-    plans="$few
+    plans="$(echo "$few" | awk -v day="$KERNELS_DAY" '(NR + day) % 2')
 $(turn)" ;;
 --narrow) plans="$narrow
 $spilling" ;;
