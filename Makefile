@@ -57,7 +57,8 @@ endif
 BASE := -std=c17 -D_POSIX_C_SOURCE=200809L -ffp-contract=off -fPIC -fvisibility=hidden -pthread \
         -Iinclude -Isrc -Itests -I. -MMD -MP $(WARN) $(PKG_CFLAGS)
 HARDEN := -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
-OPT_release  := -O2 -g -DNDEBUG $(HARDEN)
+# Functions and lines, for backtraces; where each variable is takes a quarter of the compiler's time to say.
+OPT_release  := -O2 -g1 -DNDEBUG $(HARDEN)
 OPT_debug    := -O0 -g3
 OPT_sanitize := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 OPT_thread   := -O1 -g1 -fsanitize=thread
@@ -88,8 +89,6 @@ endif
 ifeq ($(config),release)
 BRIEF := tests/unit/% tests/cli/% tests/server/% tests/failure/% tests/golden/% tests/fuzz/% tests/sim/test_%
 TEST_LDFLAGS := -Wl,--strip-debug $(if $(shell command -v ld.gold),-fuse-ld=gold)
-# Where each variable of an unrolled loop is takes a quarter of their time to say. Lines they have.
-LINED := src/cpu/kernels_%.c
 endif
 # Of the checks of undefined behaviour the one of pointers that overflow takes clang three quarters of the minute that
 # each of the kernels would take to compile: they are all loops over pointers, unrolled. Of what the reference takes to
@@ -103,7 +102,7 @@ KNOTTED := -DKERNELS_ONE_BODY \
 endif
 CFLAGS ?=
 LDFLAGS ?=
-ALL_CFLAGS = $(BASE) $(OPT) $(if $(filter $(LOOPS),$<),-fno-sanitize=pointer-overflow) $(if $(filter $(UNROLLED),$<),$(KNOTTED)) $(if $(filter $(COLD),$<),-O0) $(if $(filter $(BRIEF),$<),-O1 -g0) $(if $(filter $(LINED),$<),-g1) $(CFLAGS)
+ALL_CFLAGS = $(BASE) $(OPT) $(if $(filter $(LOOPS),$<),-fno-sanitize=pointer-overflow) $(if $(filter $(UNROLLED),$<),$(KNOTTED)) $(if $(filter $(COLD),$<),-O0) $(if $(filter $(BRIEF),$<),-O1 -g0) $(CFLAGS)
 LDLIBS := $(PKG_LIBS) -lm -ldl -pthread
 
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)

@@ -78,7 +78,7 @@ due() { # due DAYS NAME
 }
 # Of the lines that come in, those of this day's share; the share stays for so many days. In a build of its own each
 # test program takes halves, thirds or quarters of itself by turns of one day (tests/support/shares.h), so programs have
-# five shares, and the paths of kernels, which are looked at with all of them, change every sixth day.
+# five or seven shares, and the paths of kernels, which are looked at with all of them, change every sixth day.
 share() { # share SHARES WHAT [DAYS]
     [ -z "${CHECK_ALL:-}" ] || exec cat
     turn=$((day / ${3:-1} % $1))
@@ -141,7 +141,7 @@ built() { sed "s|^\(.*\)\.c$|build/$1/\1|"; }
 # the step fuzz, under the same sanitizers. sanitized_briefly() and SANITIZED say what programs leave
 # out: the first but for make soak, which also runs the programs that are not named here.
 # Every day: readers of what others wrote, threads that meet. Of the programs in which every call fails once, which have
-# no turns inside, a half. Of the others a fifth.
+# no turns inside, a third. Of the others a seventh.
 sanitize() {
     # Nor what is long and whose code others go through.
     all=$( (find tests/unit tests/golden tests/failure tests/cli tests/server -name 'test_*.c' | sort
@@ -151,8 +151,8 @@ sanitize() {
     daily="$daily|template|model_config|model_source|quantised_files|quantized_folder|answer_reader|thread_pool|joins|passes)"
     daily="$daily|/cli/test_(hub|pull|history|page)"
     programs=$( (echo "$all" | grep -E "$daily"
-        echo "$all" | grep /failure/ | share 2 "the calls that fail"
-        echo "$all" | grep -vE "$daily|/failure/" | share 5 "the other programs") | built sanitize)
+        echo "$all" | grep /failure/ | share 3 "the calls that fail"
+        echo "$all" | grep -vE "$daily|/failure/" | share 7 "the other programs") | built sanitize)
     # Of the others what a compiler warns of.
     seen=$(find tests -name 'test_*.c' | built sanitize | grep -vxF "$programs" | sed 's/$/.seen/')
     # shellcheck disable=SC2086 # a list of words

@@ -458,6 +458,6 @@ int main(void) {
         cmocka_unit_test(headers_that_end_early_are_refused_with_their_length),
         cmocka_unit_test(truncated_samples_are_transcribed_with_a_warning),
     };
-    SHARE_TESTS("recordings", 2, tests);
+    SHARE_TESTS("recordings", 4, tests);
     return cmocka_run_group_tests_name("recordings of all kinds", tests, enter, shell_leave);
 }
