@@ -186,9 +186,11 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
                           .program = program_for(b, expected->worth),
                           .once = expected->asks };
     struct columns_args args = { 0 };
-    struct cuda_run run = {
-        .state = g->s, .columns = { g->s }, .n_columns = 1, .due_ms = t.program->pass_ms
-    };
+    struct cuda_run run = { .state = g->s,
+                            .columns = { g->s },
+                            .n_columns = 1,
+                            .due_ms = t.program->pass_ms,
+                            .is_waited_for = t.once };
     const int before = g->n_made;
     const double since_ms = g->delivered_ms;
     enum reel_status status = give_columns(&t, expected, &args, err);

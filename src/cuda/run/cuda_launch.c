@@ -380,7 +380,7 @@ static void wait_for_news(const struct cuda_run *run, int tokens_due) {
     double quiet_ms = clock_ms() - run->news_ms;
     double due_ms = run->behind_ms + (run->due_ms > 0 ? run->due_ms : b->token_ms * tokens_due);
     double spin_ms = b->tuning.spin_us * 1e-3;
-    if (quiet_ms < due_ms - spin_ms)
+    if (quiet_ms < due_ms - spin_ms && !run->is_waited_for)
         sleep_us(due_ms - spin_ms - quiet_ms > 1 ? 500 : 50);
     else if (quiet_ms < run->behind_ms - NEAR_MS)
         sleep_us(50);

@@ -30,6 +30,8 @@ struct cuda_run {
     double news_ms;      /* when it last showed life */
     double looked_ms;    /* when the driver was last asked */
     int ahead;           /* launches that came before */
+    bool is_waited_for;  /* the device has nothing to do until the host has taken what it makes, so
+                            its reader does not sleep, which could end late */
     bool over;
     bool failed;
 };
