@@ -13,6 +13,7 @@ At once: 64 asynchronous generations on 4 sessions; each has to equal what the s
 """
 import argparse
 import asyncio
+import csv
 import os
 import platform
 import statistics
@@ -37,7 +38,8 @@ def arguments():
 
 
 def row(what, value, unit, note=""):
-    print(f"{what},{value},{unit},{note}", flush=True)
+    csv.writer(sys.stdout, lineterminator="\n").writerow([what, value, unit, note])
+    sys.stdout.flush()
 
 
 def percentile(values, share):
