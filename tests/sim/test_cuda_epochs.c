@@ -148,17 +148,13 @@ static void words_that_few_launches_write_are_cleared_before_a_turn(void **state
 /* However fast tokens are: no more than half of what 16 bits tell apart. */
 static void a_launch_is_no_longer_than_half_a_turn(void **state) {
     struct fixture *f = *state;
-    enum {
-        LAYER = 5,
-        TOKEN = 8,
-        LAUNCH = 16
-    }; /* exchanges at most, as kernels/decode.cu has them */
     const struct cuda_tuning kept = f->b->tuning;
     const double ms = f->b->token_ms;
     f->b->tuning.launch_ms = 1 << 30, f->b->tuning.launch_tokens = 0, f->b->token_ms = 1e-6;
     const int n = cuda_launch_tokens(f->b);
     f->b->tuning = kept, f->b->token_ms = ms;
-    const int epochs = n * (LAYER * f->b->plan.tape.n_layers + TOKEN) + LAUNCH;
+    const int epochs =
+        n * (EPOCHS_A_LAYER * f->b->plan.tape.n_layers + EPOCHS_A_TOKEN) + EPOCHS_A_LAUNCH;
     assert_in_range(epochs, TURN / 4, TURN / 2);
 }
 
