@@ -26,12 +26,10 @@ def compiled():
     command = all(subprocess.run(["pkg-config", "--exists", name]).returncode == 0
                   for name in ("libmicrohttpd", "libcurl"))
     built = "build/python"
-    targets = [f"{built}/libreel.so"] + ([f"{built}/reel"] if command else [])
+    names = ["libreel.so"] + (["bin/reel"] if command else [])
+    made = {name: SOURCE / built / "package" / name for name in names}
     subprocess.run(["make", "-C", str(SOURCE), f"-j{os.cpu_count()}", f"B={built}",
-                    "DEMO_FILES=python/demo_beside.c"] + targets, check=True)
-    made = {"libreel.so": SOURCE / built / "libreel.so"}
-    if command:
-        made["bin/reel"] = SOURCE / built / "reel"
+                    "DEMO_FILES=python/demo_beside.c"] + [f"{built}/package/{name}" for name in names], check=True)
     for file in (SOURCE / "models/demo").iterdir():
         made[f"models/demo/{file.name}"] = file
     return made
