@@ -27,21 +27,11 @@ int nvrtcGetSupportedArchs(int *list) { *list = 90; return 0; }
 MISSING(CreateProgram) MISSING(DestroyProgram) MISSING(CompileProgram) MISSING(GetProgramLogSize) MISSING(GetProgramLog)
 MISSING(GetCUBINSize) MISSING(GetCUBIN) MISSING(GetPTXSize) MISSING(GetPTX)
 """
-#: Preloaded: makes the driver one of CUDA 12.4.
-OLD = """
-#include "sim/fake_cuda.h"
-#include <dlfcn.h>
-__attribute__((constructor)) static void make_old(void) {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    fake_cuda_control_fn *control = driver ? (fake_cuda_control_fn *)dlsym(driver, "fake_cuda_control") : 0;
-    if (control) control()->gpu.driver_version = 12040;
-}
-"""
 
 
-def compile_library(to, text, *options):
+def compile_library(to, *options, text=None):
     to.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(to), *options], input=text, text=True, check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(to), *options], input=text, text=True, check=True)
 
 
 def package_files():
@@ -73,14 +63,14 @@ class Extras(unittest.TestCase):
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith(("REEL_", "LD_"))}
         self.environment.update(LD_LIBRARY_PATH=str(self.driver), PYTHONPATH=str(self.site))
 
-    def install(self, major, folder=None):
-        """What pip puts there for an extra, or the same library in another folder."""
+    def install(self, major):
+        """What pip puts there for an extra."""
         own = {13: "cu13", 12: "cuda_nvrtc"}[major]
-        compile_library((folder or self.site / "nvidia" / own / "lib") / f"libnvrtc.so.{major}", NVRTC, f"-DMAJOR={major}")
+        compile_library(self.site / "nvidia" / own / "lib" / f"libnvrtc.so.{major}", f"-DMAJOR={major}", "-x", "c", "-", text=NVRTC)
 
     def make_driver_old(self):
         old = self.driver / "old.so"
-        compile_library(old, OLD, f"-I{support.ROOT / 'tests'}", "-ldl")
+        compile_library(old, f"-I{support.ROOT / 'tests'}", str(support.TESTS / "old_driver.c"), "-ldl")
         self.environment["LD_PRELOAD"] = str(old)
 
     def found(self):
@@ -117,7 +107,7 @@ class Extras(unittest.TestCase):
 
     def test_a_folder_that_the_user_names_goes_first(self):
         self.install(13)
-        compile_library(self.driver / "libnvrtc.so.13", NVRTC.replace("77", "78"), "-DMAJOR=13")
+        compile_library(self.driver / "libnvrtc.so.13", "-DMAJOR=13", "-x", "c", "-", text=NVRTC.replace("77", "78"))
         self.assertEqual(self.found(), ("13.78", True))
 
 
