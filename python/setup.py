@@ -1,7 +1,7 @@
 """What pyproject.toml cannot say: the declarations made from the headers, the library, and a wheel's tag.
 
-REEL_STAGED names a folder with what build_wheel.sh has compiled (libreel.so, bin, lib, models) and
-REEL_WHEEL_PLATFORM its platform. Without them make compiles for this machine, against the system's
+REEL_STAGED names a folder with what build_wheel.sh has compiled (libreel.so, bin, lib, models),
+REEL_WHEEL_PLATFORM its platform and REEL_SBOM its bill of materials, which goes where PEP 770 wants it. Without them make compiles for this machine, against the system's
 libraries; REEL_SYSTEM_LIBRARY=1 leaves the library to the system's package.
 """
 import os
@@ -58,6 +58,12 @@ class Wheel(bdist_wheel):
     def get_tag(self):
         _, _, platform = super().get_tag()
         return "py3", "none", os.environ.get("REEL_WHEEL_PLATFORM", platform)
+
+    def egg2dist(self, egginfo_path, distinfo_path):
+        super().egg2dist(egginfo_path, distinfo_path)
+        if os.environ.get("REEL_SBOM"):
+            Path(distinfo_path, "sboms").mkdir()
+            shutil.copy2(os.environ["REEL_SBOM"], Path(distinfo_path, "sboms"))
 
 
 class Binary(Distribution):
