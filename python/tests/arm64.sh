@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs the wheel for 64-bit ARM under qemu: the command, the package, and the tests named. Python and its libraries are
-# Debian's packages for arm64, unpacked and not installed; numpy and cffi are PyPI's. Takes minutes.
+# Debian's packages for arm64, unpacked and not installed; numpy and cffi are PyPI's. The wheel of the speech demo is taken
+# from beside WHEEL, if it is there. Takes minutes.
 # usage: arm64.sh WHEEL [FOLDER] [TEST...]; FOLDER keeps what was fetched, default build/arm64
 set -eu
 cd "$(dirname "$0")/../.."
@@ -33,8 +34,10 @@ if [ ! -d "$folder/site/numpy" ]; then
         --dest "$folder" numpy cffi
     for one in "$folder"/*.whl; do python3 -m zipfile -e "$one" "$folder/site"; done
 fi
-rm -rf "$folder/site/reel" "$folder/site"/reel_command.py
-python3 -m zipfile -e "$wheel" "$folder/site"
+rm -rf "$folder/site/reel" "$folder/site"/reel_command.py "$folder/site/reel_demo_speech"
+for one in "$wheel" "$(dirname "$wheel")"/reel_demo_speech-*.whl; do
+    [ ! -e "$one" ] || python3 -m zipfile -e "$one" "$folder/site"
+done
 chmod +x "$folder/site/reel/bin/reel"
 # What the tests start is the emulator, too.
 printf '#!/bin/sh\nexec qemu-aarch64 -L "%s/root" "%s/site/reel/bin/reel" "$@"\n' "$folder" "$folder" >"$folder/command"
