@@ -115,6 +115,18 @@ static const struct mutation padding[] = {
 };
 LIST(padding, padding, 1);
 
+/* ---- decode.cu that gives up: test_sim_orders.c ---- */
+
+static const struct mutation faults[] = {
+    { "a fault before its description",
+      { IN("shared.cuh", "        fence_system();\n        mapped_store32(&m->fault, 1);",
+           "        mapped_store32(&m->fault, 1);") } },
+    { "blocks told to leave before the fault is there",
+      { IN("shared.cuh", "mapped_store32(&m->fault, 1);\n        fence_system();\n",
+           "mapped_store32(&m->fault, 1);\n") } },
+};
+LIST(faults, faults, 1);
+
 /* ---- prefill.cu by its queue of launches: test_sim_prefill_orders.c ---- */
 
 #define SHARED    "prefill_shared.cuh"
@@ -1210,7 +1222,7 @@ const struct mutation_list *const mutation_lists[] = {
     &packed_mutations,        &short_mutations,          &far_mutations,
     &delta_mutations,         &tower_mutations,          &position_mutations,
     &bias_mutations,          &limits_mutations,         &narrow_mutations,
-    &codes_mutations,         NULL
+    &codes_mutations,         &faults_mutations,         NULL
 };
 
 /* ---- which of them a run tries ---- */
