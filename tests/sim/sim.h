@@ -36,7 +36,7 @@
  * that has looked at all that it waits for is not run again before one of these places changes.
  *
  * - Stores to mapped memory become visible to the host in any order, but for a fence_system
- * between; host_look_ms gives the host time to see what such an order shows.
+ * between; host_look_ms gives the host time to see what such an order shows, and `look` sees each.
  *
  * Not modelled: races on shared memory other than by their outcome (it is sequentially consistent,
  * in random orders, but for copies that come before loads are answered), lanes' own knowledge (a
@@ -59,6 +59,11 @@ struct sim_settings {
                               never */
     unsigned host_wait_ms; /* the same for what may be waiting for the host; 0: never */
     unsigned host_look_ms; /* that the host has between stores to mapped memory out of order */
+    /* Called after a store to any memory that became visible before an older one of its warp to
+     * mapped memory, on the launch's thread: looks at what others may see then. params: the
+     * launch's. */
+    void (*look)(void *user, void **params);
+    void *user;
     bool in_order; /* stores and copies take effect at once, in the schedule that takes least to
                       simulate: tells races from wrong sums, and is what tests of the host take */
 };

@@ -128,17 +128,19 @@ static struct sim_stores *stores_to(struct sim_block *b, uintptr_t at) {
     return &b->places[(at >> 3) * 0x9e3779b97f4a7c15ull >> 40 & (SIM_PLACES - 1)];
 }
 
-/* Whether a store to mapped memory becomes visible before an older one of the same warp. */
+/* Whether a store becomes visible before an older one of the same warp to mapped memory. */
 static bool passes_mapped(const struct sim_store *s) {
-    if (!s->mapped) return false;
+    if (!s->mapped && !sim.launch->settings.look) return false; /* nobody would look */
     const struct sim_store *before = s->older[SIM_BY_WARP];
     while (before && !before->mapped)
         before = before->older[SIM_BY_WARP];
     return before != NULL;
 }
 
-static void host_looks(void) {
-    const unsigned ms = sim.launch->settings.host_look_ms;
+static void others_look(const struct sim_store *s) {
+    const struct sim_settings *set = &sim.launch->settings;
+    const unsigned ms = s->mapped ? set->host_look_ms : 0;
+    if (set->look) set->look(set->user, sim.launch->params);
     if (ms) nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000l }, NULL);
 }
 
@@ -151,7 +153,7 @@ void sim_commit(struct sim_store *s) {
     w->block->n_stores--;
     history_add((uintptr_t)s->at, w, s->seq);
     memory_write((uintptr_t)s->at, s->value, s->bytes);
-    if (passes) host_looks();
+    if (passes) others_look(s);
 }
 
 /* Whether the store comes before whatever w, of the same block, does now. */
@@ -170,12 +172,21 @@ static inline void commit_place(struct sim_warp *w, uintptr_t at, uint64_t bytes
     }
 }
 
-/* The same for stores to everywhere. */
+/* The same for stores to everywhere. Where somebody looks they may become visible from the newest
+ * on; elsewhere nobody could tell. */
 static void commit_everywhere(struct sim_warp *w) {
     struct sim_block *b = w->block;
-    for (int i = 0; b->n_stores && i < b->n_warps; i++)
-        for (struct sim_store *s; (s = b->warps[i].stores.oldest) && is_before(s, w);)
+    const bool backwards = sim.launch->settings.look && sim_random() % 2;
+    for (int i = 0; b->n_stores && i < b->n_warps; i++) {
+        struct sim_store *s = b->warps[i].stores.oldest;
+        while (backwards && s && s->newer[SIM_BY_WARP] && is_before(s->newer[SIM_BY_WARP], w))
+            s = s->newer[SIM_BY_WARP];
+        for (struct sim_store *next; s && is_before(s, w); s = next) {
+            next = s->older[SIM_BY_WARP];
+            if (!backwards) next = s->newer[SIM_BY_WARP];
             sim_commit(s);
+        }
+    }
 }
 
 static struct sim_store *store_new(void) {

@@ -1,10 +1,10 @@
 /* The audio tower's kernels under the simulator against plain C in double: clips of whole chunks
  * and of a part of one, channels and sizes that fill no tile, windows that the clip does not fill,
  * chunks taken a few at a time. */
-#include "base/buffer.h"
 #include "kernels/encoder_layout.h"
 #include "model/dtype.h"
 #include "plan/plan_layout.h"
+#include "support/plan_defines.h"
 #include "support/sim_gpu.h"
 #include "support/wound.h"
 
@@ -59,40 +59,14 @@ static int column_at(const struct encoder_shape *s, int product, int k) {
 
 /* ---- on the fake GPU ---- */
 
-static void compile(struct rig *r) {
-    enum { MOST = 400 };
-    const struct encoder_shape *s = &r->shape.tower;
-    const struct {
-        const char *name;
-        int value;
-    } own[] = { { "BINS", s->bins },
-                { "CHANNELS", s->channels },
-                { "HIDDEN", s->hidden },
-                { "HEADS", s->heads },
-                { "INTERMEDIATE", s->intermediate },
-                { "OUT", s->out },
-                { "LAYERS", s->layers },
-                { "WINDOW", s->window },
-                { "FORMAT", s->format } };
-    struct reel_error err = { 0 };
-    struct buffer text = { 0 };
-    char *options[MOST + 1];
-    int n = 0;
-    if (plan_constants(&r->plan, &text, &err) != REEL_OK) fail_msg("%s", err.text);
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (buffer_printf(&text, &err, "A_%s=%d\n", own[i].name, own[i].value) != REEL_OK)
-            fail_msg("%s", err.text);
-    for (char *line = strtok(text.bytes, "\n"); line && n < MOST; line = strtok(NULL, "\n")) {
-        options[n] = malloc(strlen(line) + 3);
-        sprintf(options[n++], "-D%s", line);
-    }
-    options[n] = NULL;
-    sim_gpu_compile("tower.cu", (const char *const *)options);
-    while (n > 0)
-        free(options[--n]);
-    buffer_release(&text);
+static void compile(const struct rig *r) {
+    struct plan_defines d;
+    plan_defines_of(&d, &r->plan, NULL, 0);
+    sim_gpu_compile("tower.cu", d.list);
+    plan_defines_release(&d);
 }
 
+/* Of some small model, with the shape's tower. */
 static void plan_any(struct rig *r) {
     struct reel_error err = { 0 };
     const struct model_config config = { .family = MODEL_QWEN3,
@@ -117,6 +91,7 @@ static void plan_any(struct rig *r) {
                                     .max_threads = 1024 };
     const struct plan_options wishes = { .n_groups = 2, .group_sms = 2, .warps = 4 };
     if (plan_make(&r->plan, &config, &gpu, &wishes, &err) != REEL_OK) fail_msg("%s", err.text);
+    r->plan.encoder.shape = r->shape.tower;
 }
 
 static void weights_make(struct rig *r) {

@@ -1,11 +1,14 @@
 /* The attention of a prompt's chunk under the simulator against the CPU reference: chunks of all
  * kinds of lengths behind all kinds of positions, with rows that do not exist holding NaN. */
+#include "base/numbers.h"
 #include "cpu/reference.h"
 #include "kernels/kv_layout.h"
 #include "kernels/prefill_args.h"
 #include "kernels/prefill_layout.h"
 #include "model/dtype.h"
+#include "plan/plan_layout.h"
 #include "support/kv_rows.h"
+#include "support/plan_defines.h"
 #include "support/shares.h"
 #include "support/sim_gpu.h"
 
@@ -25,7 +28,7 @@ enum {
     TOKENS = 256,
     LONGEST = 400, /* positions */
     STAGES = 3,
-    SHARED = 200 << 10,
+    GROUP_SMS = 8,
     POISON = 0xffff
 };
 
@@ -49,6 +52,8 @@ struct rig {
     struct shape shape;
     struct sim_gpu gpu;
     int q_heads, columns, pieces;
+    int ring_bytes,
+        other_bytes;   /* of shared memory of a block, with a ring of stages and without */
     int page, n_pages; /* pieces of a page; pages of the session */
     int out_columns;   /* of a group, padded to an odd number of k tiles more than there are */
     uint16_t *qkv;     /* [position][columns] */
@@ -67,8 +72,6 @@ static float uniform(void) { /* -1 to 1 */
     return (float)(int32_t)(random_state >> 32) / 2147483648.0f;
 }
 static float normal(void) { return uniform() + uniform() + uniform(); }
-
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 /* ---- what must come out ---- */
 
@@ -212,59 +215,43 @@ static void cache_check(struct rig *r, int end) {
 
 /* ---- compiling and launching ---- */
 
-struct options {
-    char text[64][48];
-    const char *list[65];
-    int n;
-};
-static void option(struct options *o, const char *name, int value) {
-    snprintf(o->text[o->n], sizeof o->text[0], "-D%s=%d", name, value);
-    o->list[o->n] = o->text[o->n];
-    o->list[++o->n] = NULL;
-}
-
-static void option_segment(struct options *o, const char *s, int k_tiles) {
-    const struct {
-        const char *name;
-        int value;
-    } values[] = { { "ROW_TILES", 1 },
-                   { "K_TILES", k_tiles },
-                   { "K_PARTS", 1 },
-                   { "WARP_K", 1 },
-                   { "FORMAT", TILE_BF16 } };
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
-        char name[40];
-        snprintf(name, sizeof name, "P_%s_%s", s, values[i].name);
-        option(o, name, values[i].value);
-    }
-}
-
-static void compile(const struct rig *r) {
+/* A model of the shape's heads in its groups. The shape says what the planner would choose for
+ * itself: how copies and products are made, how many columns out's input has, and pages so small
+ * that a session has several. Heads of other sizes than 64, 128 and 256 the planner leaves to the
+ * decode kernel, so the tokens of a launch are said too. */
+static void compile(struct rig *r) {
     const struct shape *s = &r->shape;
-    struct options o = { .n = 0 };
-    option(&o, "M_LAYERS", LAYERS), option(&o, "M_VOCAB", 16);
-    option(&o, "M_HEADS", r->q_heads), option(&o, "M_KV_HEADS", s->kv_heads);
-    option(&o, "M_HEAD_DIM", s->dim), option(&o, "M_QK_NORM", s->qk_norm),
-        option(&o, "M_QKV_BIAS", 0);
-    option(&o, "M_ROTARY", rotary(s)), option(&o, "M_GATED", s->gated), option(&o, "M_DELTA", 0);
-    snprintf(o.text[o.n], sizeof o.text[0], "-DM_RMS_EPS=1e-6f");
-    o.list[o.n] = o.text[o.n], o.list[++o.n] = NULL;
-    option(&o, "P_GROUPS", s->groups), option(&o, "P_GROUP_SMS", 1), option(&o, "P_SMS", s->groups);
-    option(&o, "P_GROUP_HEADS", r->q_heads / s->groups);
-    option(&o, "P_GROUP_KV_HEADS", s->kv_heads / s->groups);
-    option(&o, "P_WARPS", 4), option(&o, "P_EPILOGUE_WARPS", 1), option(&o, "P_THREADS", 7 * 32);
-    option(&o, "P_ATTENTION_WARPS", 4), option(&o, "P_KV_SLOTS", 4), option(&o, "P_RING_SLOTS", 2);
-    option(&o, "P_SLOT_BYTES", 2048), option(&o, "P_SHARED_BYTES", SHARED);
-    option(&o, "P_KV_GIVEN", 0), option(&o, "P_KV_FORM", (int)s->form),
-        option(&o, "P_KV_PIECE", piece_bytes(s)), option(&o, "P_KV_PAGE", r->page);
-    option_segment(&o, "QKV", 4), option_segment(&o, "OUT", r->out_columns / TILE_K);
-    option_segment(&o, "GATE_UP", 4), option_segment(&o, "DOWN", 4), option_segment(&o, "HEAD", 4);
-    option(&o, "P_PREFILL_TOKENS", TOKENS), option(&o, "P_PREFILL_STAGES", STAGES);
-    option(&o, "P_PREFILL_K_PLACES", 8);
-    option(&o, "P_PREFILL_SHARED", SHARED);
-    option(&o, "G_COPY", s->copy), option(&o, "G_COMPUTE", 90), option(&o, "G_REGISTERS", 0);
-    option(&o, "G_WGMMA", wgmma(s));
-    sim_gpu_compile("prefill_attention.cu", o.list);
+    const struct model_config config = { .family = MODEL_QWEN3,
+                                         .hidden = 64,
+                                         .n_layers = LAYERS,
+                                         .n_heads = r->q_heads,
+                                         .n_kv_heads = s->kv_heads,
+                                         .head_dim = s->dim,
+                                         .rotary_dim = rotary(s),
+                                         .intermediate = 64,
+                                         .vocab = 16,
+                                         .max_context = 4096,
+                                         .rms_eps = 1e-6f,
+                                         .qk_norm = s->qk_norm,
+                                         .tied = true,
+                                         .gated_attention = s->gated };
+    const struct plan_options options = {
+        .n_groups = s->groups, .group_sms = GROUP_SMS, .warps = 4, .kv_form = (int)s->form
+    };
+    const struct plan_override overrides[] = { { "P_OUT_K_TILES", r->out_columns / TILE_K },
+                                               { "P_PREFILL_TOKENS", TOKENS },
+                                               { "P_PREFILL_STAGES", STAGES },
+                                               { "P_KV_PAGE", r->page },
+                                               { "G_COPY", s->copy },
+                                               { "G_WGMMA", wgmma(s) } };
+    const struct gpu_limits gpu = plan_defines_gpu(s->groups * GROUP_SMS);
+    struct plan_defines d;
+    plan_defines_make(&d, &config, &gpu, &options, overrides,
+                      (int)(sizeof overrides / sizeof *overrides));
+    r->ring_bytes = prefill_shared_bytes(STAGES, d.plan.prefill_k_places);
+    r->other_bytes = prefill_shared_bytes(0, d.plan.prefill_k_places);
+    sim_gpu_compile("prefill_attention.cu", d.list);
+    plan_defines_release(&d);
 }
 
 static void rig_open(struct rig *r, const struct shape *s) {
@@ -317,7 +304,7 @@ static void out_check(const struct rig *r, const unsigned char *out, int positio
     const struct kv_rows rows = rows_of(r);
     for (int t = 0; t < TOKENS; t++)
         for (int h = 0; h < r->q_heads; h++) {
-            const float *want = r->want + q_at(r, h, min_int(position + t, LONGEST - 1));
+            const float *want = r->want + q_at(r, h, int_min(position + t, LONGEST - 1));
             const int column = h / group_heads * r->out_columns + h % group_heads * dim;
             double error = 0, size = 0;
             for (int i = 0; i < dim; i++) {
@@ -355,9 +342,9 @@ static void run(struct rig *r, int position, int n, int blocks, int seed) {
     sim_gpu_put(r->d_qkv, r->qkv + (size_t)position * (size_t)r->columns,
                 (size_t)(n * r->columns) * 2);
     r->gpu.cuda->settings.seed = (uint64_t)seed;
-    if (sim_gpu_launch("rope", (unsigned)blocks, 8 * 32, SHARED, params) ||
-        sim_gpu_launch("attention", (unsigned)blocks, wgmma(&r->shape) ? 12 * 32 : 9 * 32, SHARED,
-                       params))
+    const unsigned few = PLAN_PREFILL_CONSUMERS, many = few + (wgmma(&r->shape) ? 4 * 32 : 32);
+    if (sim_gpu_launch("rope", (unsigned)blocks, few, (unsigned)r->other_bytes, params) ||
+        sim_gpu_launch("attention", (unsigned)blocks, many, (unsigned)r->ring_bytes, params))
         fail_msg("%s, %d tokens from position %d on %d blocks, seed %d: %s", r->shape.name, n,
                  position, blocks, seed, r->gpu.cuda->report);
     sim_gpu_get(out, r->d_out, r->out_bytes);

@@ -5,7 +5,10 @@
 #include "cpu/reference.h"
 #include "kernels/delta_layout.h"
 #include "kernels/prefill_args.h"
+#include "kernels/prefill_layout.h"
 #include "model/dtype.h"
+#include "plan/plan_layout.h"
+#include "support/plan_defines.h"
 #include "support/shares.h"
 #include "support/sim_gpu.h"
 
@@ -27,9 +30,8 @@ enum {
     TOKENS = 256,  /* of a launch */
     LONGEST = 320, /* positions */
     STAGES = 2,
-    SLOTS = 7, /* sums of squares of a token, of which this cut uses a fourth */
-    TAPS = 4,
-    SHARED = 200 << 10
+    GROUP_SMS = 7,
+    TAPS = 4
 };
 
 struct shape {
@@ -42,9 +44,11 @@ struct shape {
 
 struct rig {
     struct shape shape;
+    struct plan plan;
     struct delta_layout layout;
     struct sim_gpu gpu;
     int channels, values, mix; /* columns */
+    int slots;                 /* sums of squares of a token, of which this cut uses a fourth */
     int out_columns;           /* of a group, padded by a tile more than there are */
     float *mixed;              /* [position][mix], but for z two bf16 terms each */
     float *x;                  /* [position][hidden], two bf16 terms each */
@@ -81,7 +85,7 @@ static const float *numbers(const struct rig *r) {
 /* a and b of a position's heads. */
 static void reference_gates(const struct rig *r, int p, float *a, float *b) {
     const int hidden = r->shape.hidden;
-    const double scale = 1 / sqrt((double)r->ssq[p] * ((SLOTS + 3) / 4) / hidden + 1e-6);
+    const double scale = 1 / sqrt((double)r->ssq[p] * ((r->slots + 3) / 4) / hidden + 1e-6);
     for (int row = 0; row < 2 * r->shape.value_heads; row++) {
         double sum = 0;
         for (int i = 0; i < hidden; i++)
@@ -156,58 +160,54 @@ static void reference_run(struct rig *r) {
 
 /* ---- compiling and launching ---- */
 
-struct options {
-    char text[80][64];
-    const char *list[81];
-    int n;
-};
-static void option(struct options *o, const char *name, int value) {
-    snprintf(o->text[o->n], sizeof o->text[0], "-D%s=%d", name, value);
-    o->list[o->n] = o->text[o->n];
-    o->list[++o->n] = NULL;
-}
-
-static void compile(const struct rig *r) {
-    static const char *const segments[] = { "QKV", "OUT", "GATE_UP", "DOWN", "HEAD" };
+/* A model of the shape's heads in its groups. It attends in layer 1, since the planner asks for a
+ * layer that does; the test's kernel leaves that layer out. The shape says what the planner would
+ * choose for itself: how copies are made and how many columns out's input has. The products of such
+ * models do without wgmma here. */
+static void compile(struct rig *r) {
     const struct shape *s = &r->shape;
-    struct options o = { .n = 0 };
-    option(&o, "M_LAYERS", LAYERS), option(&o, "M_VOCAB", 16), option(&o, "M_HIDDEN", s->hidden);
-    option(&o, "M_HEADS", 2), option(&o, "M_KV_HEADS", 2), option(&o, "M_HEAD_DIM", 64),
-        option(&o, "M_ROTARY", 64);
-    option(&o, "M_QK_NORM", 1), option(&o, "M_QKV_BIAS", 0), option(&o, "M_INTERMEDIATE", 64);
-    snprintf(o.text[o.n], sizeof o.text[0], "-DM_RMS_EPS=1e-6f");
-    o.list[o.n] = o.text[o.n], o.list[++o.n] = NULL;
-    option(&o, "M_DELTA", DELTAS), option(&o, "M_DELTA_LOW", 5), option(&o, "M_DELTA_HIGH", 0);
-    option(&o, "M_KEY_HEADS", s->key_heads), option(&o, "M_VALUE_HEADS", s->value_heads);
-    option(&o, "M_KEY_DIM", s->key_dim), option(&o, "M_VALUE_DIM", s->value_dim);
-    option(&o, "M_TAPS", TAPS);
-    option(&o, "P_GROUPS", s->groups), option(&o, "P_GROUP_SMS", SLOTS), option(&o, "P_SMS", 2);
-    option(&o, "P_GROUP_HEADS", 2 / s->groups), option(&o, "P_GROUP_KV_HEADS", 2 / s->groups);
-    option(&o, "P_GROUP_VALUE_HEADS", s->value_heads / s->groups);
-    option(&o, "P_WARPS", 4), option(&o, "P_EPILOGUE_WARPS", 1), option(&o, "P_THREADS", 7 * 32);
-    option(&o, "P_ATTENTION_WARPS", 4), option(&o, "P_KV_SLOTS", 4), option(&o, "P_RING_SLOTS", 2);
-    option(&o, "P_SLOT_BYTES", 2048), option(&o, "P_SHARED_BYTES", SHARED);
-    option(&o, "P_KV_GIVEN", 0), option(&o, "P_KV_FORM", 0), option(&o, "P_KV_PIECE", 4096),
-        option(&o, "P_GROUP_GATE", 0), option(&o, "M_GATED", 0);
-    for (size_t i = 0; i < sizeof segments / sizeof *segments; i++) {
-        char name[40];
-        snprintf(name, sizeof name, "P_%s_ROW_TILES", segments[i]), option(&o, name, 1);
-        snprintf(name, sizeof name, "P_%s_K_PARTS", segments[i]), option(&o, name, 1);
-        snprintf(name, sizeof name, "P_%s_WARP_K", segments[i]), option(&o, name, 1);
-        snprintf(name, sizeof name, "P_%s_FORMAT", segments[i]), option(&o, name, TILE_BF16);
-        snprintf(name, sizeof name, "P_%s_K_TILES", segments[i]);
-        option(&o, name, (i == 1 ? r->out_columns : s->hidden) / TILE_K);
-    }
-    option(&o, "P_PREFILL_TOKENS", TOKENS), option(&o, "P_PREFILL_STAGES", STAGES);
-    option(&o, "P_PREFILL_K_PLACES", 8), option(&o, "P_PREFILL_SHARED", SHARED);
-    option(&o, "P_PREFILL_CHUNK", SHARED);
-    option(&o, "G_COPY", s->copy), option(&o, "G_COMPUTE", 90), option(&o, "G_REGISTERS", 0);
-    option(&o, "G_WGMMA", 0);
-    sim_gpu_compile("prefill_delta.cu", o.list);
+    const struct model_config config = {
+        .family = MODEL_QWEN35,
+        .hidden = s->hidden,
+        .n_layers = LAYERS,
+        .n_heads = 2,
+        .n_kv_heads = 2,
+        .head_dim = 64,
+        .rotary_dim = 64,
+        .intermediate = 64,
+        .vocab = 16,
+        .max_context = 4096,
+        .rms_eps = 1e-6f,
+        .qk_norm = true,
+        .tied = true,
+        .layer_kinds = { LAYER_DELTA, LAYER_ATTENTION, LAYER_DELTA },
+        .delta = { .key_heads = s->key_heads,
+                   .value_heads = s->value_heads,
+                   .key_dim = s->key_dim,
+                   .value_dim = s->value_dim,
+                   .conv_width = TAPS },
+    };
+    const struct plan_options options = {
+        .n_groups = s->groups, .group_sms = GROUP_SMS, .warps = 4, .prefill_tokens = TOKENS
+    };
+    const struct plan_override overrides[] = { { "P_OUT_K_TILES", r->out_columns / TILE_K },
+                                               { "P_PREFILL_STAGES", STAGES },
+                                               { "G_COPY", s->copy },
+                                               { "G_WGMMA", 0 } };
+    const struct gpu_limits gpu = plan_defines_gpu(s->groups * GROUP_SMS);
+    struct plan_defines d;
+    plan_defines_make(&d, &config, &gpu, &options, overrides,
+                      (int)(sizeof overrides / sizeof *overrides));
+    r->plan = d.plan;
+    assert_int_equal(r->plan.prefill_tokens, TOKENS);
+    r->slots = GROUP_SMS * r->plan.tape.segment[TAPE_OUT].row_tiles;
+    sim_gpu_compile("prefill_delta.cu", d.list);
+    plan_defines_release(&d);
 }
 
 /* ---- memory ---- */
 
+static size_t ssq_bytes(const struct rig *r) { return (size_t)(r->slots * TOKENS) * sizeof(float); }
 static size_t mixed_bytes(const struct rig *r) {
     return (size_t)(TOKENS * (r->mix + r->channels)) * 2;
 }
@@ -285,7 +285,7 @@ static void inputs_fill(struct rig *r) {
     for (int i = 0; i < LONGEST * s->hidden; i++)
         r->x[i] = two_terms(normal());
     for (int p = 0; p < LONGEST; p++)
-        r->ssq[p] = (float)s->hidden / ((SLOTS + 3) / 4) * (1 + uniform() / 2);
+        r->ssq[p] = (float)s->hidden / (float)((r->slots + 3) / 4) * (1 + uniform() / 2);
 }
 
 static void session_fill(struct rig *r) {
@@ -316,7 +316,7 @@ static void rig_open(struct rig *r, const struct shape *s) {
     r->x_bytes = (size_t)(TOKENS * (s->hidden + 63) / 64 * 64) * 4;
     r->out_bytes = (size_t)TOKENS * (size_t)((s->groups * r->out_columns + 63) / 64 * 64) * 2;
     r->d_mixed = sim_gpu_alloc(mixed_bytes(r));
-    r->d_x = sim_gpu_alloc(r->x_bytes), r->d_ssq = sim_gpu_alloc(SLOTS * TOKENS * 4);
+    r->d_x = sim_gpu_alloc(r->x_bytes), r->d_ssq = sim_gpu_alloc(ssq_bytes(r));
     r->d_state = sim_gpu_alloc(r->state_floats * 4);
     r->d_window = sim_gpu_alloc(r->window_floats * 4);
     r->d_out = sim_gpu_alloc(r->out_bytes), r->d_words = sim_gpu_alloc(8);
@@ -343,10 +343,10 @@ static void poison(unsigned long long to, size_t bytes) {
 static void inputs_put(struct rig *r, int position, int n) {
     const struct shape *s = &r->shape;
     unsigned char *x = malloc(r->x_bytes);
-    float *ssq = malloc(SLOTS * TOKENS * 4);
+    float *ssq = malloc(ssq_bytes(r));
     uint16_t *mixed = malloc(mixed_bytes(r));
     memset(mixed, 0xff, mixed_bytes(r));
-    memset(x, 0xff, r->x_bytes), memset(ssq, 0xff, SLOTS * TOKENS * 4);
+    memset(x, 0xff, r->x_bytes), memset(ssq, 0xff, ssq_bytes(r));
     for (int t = 0; t < n; t++) {
         for (int i = 0; i < s->hidden; i++) {
             const float v = r->x[(position + t) * s->hidden + i];
@@ -354,10 +354,10 @@ static void inputs_put(struct rig *r, int position, int n) {
             memcpy(x + activation_at(TOKENS, t, i), &high, 2);
             memcpy(x + activation_at(TOKENS, t, (s->hidden + 63) / 64 * 64 + i), &low, 2);
         }
-        for (int i = 0; i < (SLOTS + 3) / 4; i++)
+        for (int i = 0; i < (r->slots + 3) / 4; i++)
             ssq[i * TOKENS + t] = r->ssq[position + t];
     }
-    sim_gpu_put(r->d_x, x, r->x_bytes), sim_gpu_put(r->d_ssq, ssq, SLOTS * TOKENS * 4);
+    sim_gpu_put(r->d_x, x, r->x_bytes), sim_gpu_put(r->d_ssq, ssq, ssq_bytes(r));
     for (int i = 0; i < n * r->mix; i++) {
         const float v = r->mixed[position * r->mix + i];
         const int t = i / r->mix, column = i % r->mix;
@@ -442,7 +442,14 @@ static void session_check(struct rig *r, unsigned long long d_state, unsigned lo
 static void run(struct rig *r, const int *lengths, int blocks, int seed) {
     const struct shape *s = &r->shape;
     struct prefill_args a = { .room = TOKENS };
-    const char *const steps[] = { "conv", "chunk", "chain", "answer" };
+    const int chunk = r->plan.prefill_chunk_shared, few = PLAN_PREFILL_CONSUMERS;
+    const struct {
+        const char *name;
+        int threads, shared;
+    } steps[] = { { "conv", few, PREFILL_CONV_BYTES(TAPS) },
+                  { "chunk", few, chunk },
+                  { "chain", few + 32, prefill_shared_bytes(STAGES, r->plan.prefill_k_places) },
+                  { "answer", few, chunk } };
     int layer = LAYER, position = 0;
     void *params[] = { &a, &layer };
     unsigned char *zeros = calloc(1, r->out_bytes);
@@ -473,10 +480,10 @@ static void run(struct rig *r, const int *lengths, int blocks, int seed) {
         sim_gpu_put(r->d_out, zeros, r->out_bytes);
         for (int i = 0; i < 4; i++) {
             r->gpu.cuda->settings.seed = (uint64_t)(seed * 4 + i);
-            if (sim_gpu_launch(steps[i], (unsigned)blocks, i == 2 ? 9 * 32 : 8 * 32, SHARED,
-                               params))
+            if (sim_gpu_launch(steps[i].name, (unsigned)blocks, (unsigned)steps[i].threads,
+                               (unsigned)steps[i].shared, params))
                 fail_msg("%s, %s, %d tokens from position %d on %d blocks, seed %d: %s", s->name,
-                         steps[i], *lengths, position, blocks, seed, r->gpu.cuda->report);
+                         steps[i].name, *lengths, position, blocks, seed, r->gpu.cuda->report);
         }
         out_check(r, position, *lengths);
     }

@@ -2,10 +2,10 @@
  * cut, numbers of tokens around the blocks, shapes that fill neither tiles nor stages. What is to
  * be left alone holds a pattern: tokens beyond the last one; columns that belong to no weight hold
  * 0. */
-#include "base/buffer.h"
 #include "kernels/prefill_args.h"
 #include "model/dtype.h"
 #include "plan/plan_layout.h"
+#include "support/plan_defines.h"
 #include "support/shares.h"
 #include "support/sim_gpu.h"
 #include "support/wound.h"
@@ -280,22 +280,11 @@ static struct model_config config_of(const struct shape *s) {
                                   .rope_theta = 10000 };
 }
 
-static void rig_compile(struct rig *r) {
-    enum { MOST = 160 };
-    struct reel_error err = { 0 };
-    struct buffer text = { 0 };
-    char *options[MOST + 1];
-    int n = 0;
-    if (plan_constants(&r->plan, &text, &err) != REEL_OK) fail_msg("%s", err.text);
-    for (char *line = strtok(text.bytes, "\n"); line && n < MOST; line = strtok(NULL, "\n")) {
-        options[n] = malloc(strlen(line) + 3);
-        sprintf(options[n++], "-D%s", line);
-    }
-    options[n] = NULL;
-    sim_gpu_compile("prefill_product.cu", (const char *const *)options);
-    while (n > 0)
-        free(options[--n]);
-    buffer_release(&text);
+static void rig_compile(const struct rig *r) {
+    struct plan_defines d;
+    plan_defines_of(&d, &r->plan, NULL, 0);
+    sim_gpu_compile("prefill_product.cu", d.list);
+    plan_defines_release(&d);
 }
 
 static void weights_make(struct rig *r) {

@@ -5,6 +5,7 @@
 #include "kernels/prefill_layout.h"
 #include "model/synthetic.h"
 #include "plan/plan.h"
+#include "support/plan_defines.h"
 #include "support/sim_gpu.h"
 
 #include <setjmp.h>
@@ -72,27 +73,15 @@ static struct model_config config_of(const char *name) {
 
 /* Compiles a source with a plan's constants and adds what it says to *sizes. */
 static void ask(struct sizes *sizes, const char *source, const struct plan *plan) {
-    enum { MOST = 400 };
-    struct reel_error err = { 0 };
-    struct buffer text = { 0 };
-    char *options[MOST + 1];
-    int n = 0;
-    if (plan_constants(plan, &text, &err) != REEL_OK) fail_msg("%s", err.text);
-    for (char *line = strtok(text.bytes, "\n"); line; line = strtok(NULL, "\n")) {
-        assert_true(n < MOST);
-        options[n] = malloc(strlen(line) + 3);
-        sprintf(options[n++], "-D%s", line);
-    }
-    options[n] = NULL;
-    sim_gpu_compile_text("sizes.cu", source, (const char *const *)options);
+    struct plan_defines d;
+    plan_defines_of(&d, plan, NULL, 0);
+    sim_gpu_compile_text("sizes.cu", source, d.list);
     int *out = sim_gpu_mapped(sizeof *sizes);
     memcpy(out, sizes, sizeof *sizes);
     void *params[] = { &out };
     assert_int_equal(sim_gpu_launch("sizes", 1, 32, 0, params), 0);
     memcpy(sizes, out, sizeof *sizes);
-    while (n > 0)
-        free(options[--n]);
-    buffer_release(&text);
+    plan_defines_release(&d);
 }
 
 static void structs_have_the_sizes_that_the_plan_counts(void **state) {

@@ -1,6 +1,7 @@
 /* Passes of several columns on the fake GPU: each column makes the ids, keys and values that its
  * session makes alone, bit for bit, whatever stands in the other columns and under every schedule.
  */
+#include "base/numbers.h"
 #include "cuda/run/cuda_recurrent.h"
 #include "runtime/model_handle.h"
 #include "support/columns_rig.h"
@@ -18,7 +19,7 @@
 
 #include <cmocka.h>
 
-enum { MOST_PROMPT = 70, MOST_NEW = 10, MOST_POSITIONS = 96 };
+enum { MOST_PROMPT = 70, MOST_NEW = 10, MOST_POSITIONS = 96, HOST_LOOKS_MS = 20 };
 
 /* One session: its prompt, which begins at some id, and what it does. */
 struct talk {
@@ -146,8 +147,8 @@ struct alone {
     int32_t prompt[MOST_PROMPT], ids[MOST_NEW];
     int n_ids, n_evaluated; /* positions */
     struct backend_state *state;
-    void *bytes;
-    size_t n_bytes;
+    void *bytes, *before; /* before: the positions before the last one of the prompt */
+    size_t n_bytes, n_before;
 };
 
 static void require(enum reel_status status, const struct reel_error *err) {
@@ -267,6 +268,29 @@ struct bench {
     int n;
 };
 
+/* A session as it was before its passes, with NaN behind its positions: what an earlier schedule
+ * left there would be right. */
+static void begin_anew(const struct bench *b, int i) {
+    struct reel_error err = { 0 };
+    const struct alone *a = &b->alone[i];
+    const int n = b->s->talks[i].n_prompt - 1;
+    cuda_pages_keep(a->state, n);
+    if (n == 0) return;
+    require(b->m.gpu->ops->restore(a->state, n, a->before, a->n_before, &err), &err);
+    cuda_recurrent_checkpoint(a->state, n, 0);
+}
+
+/* Whether the host read the right number of passes as soon as it saw the end. */
+static bool same_passes(const struct bench *b, int seed) {
+    int most = 0;
+    for (int i = 0; i < b->n; i++)
+        most = int_max(most, b->alone[i].n_ids);
+    if (b->rig.n_passes == most) return true;
+    snprintf(difference, sizeof difference, "%s, seed %d: %d passes of %d when the end came",
+             b->s->options, seed, b->rig.n_passes, most);
+    return false;
+}
+
 static bool run_together(struct bench *b, int seed) {
     const struct setting *s = b->s;
     struct reel_error err = { 0 };
@@ -278,6 +302,7 @@ static bool run_together(struct bench *b, int seed) {
         const struct talk *t = &s->talks[i];
         const struct alone *a = &b->alone[i];
         const struct reel_sampling set = sampling_of(t, i);
+        begin_anew(b, i);
         sampling[i] = (struct sampling_args){ .temperature = set.temperature,
                                               .top_p = 1,
                                               .top_k = set.top_k,
@@ -303,7 +328,7 @@ static bool run_together(struct bench *b, int seed) {
     }
     for (int i = 0; i < b->n; i++)
         if (!same_column(s, b->m.gpu, seed, i, &b->alone[i], &jobs[i])) return false;
-    return true;
+    return same_passes(b, seed);
 }
 
 static void bench_load(struct bench *b, bool mutated) {
@@ -313,6 +338,7 @@ static void bench_load(struct bench *b, bool mutated) {
     gpu.cuda->gpu.n_sms = b->s->n_sms, gpu.cuda->gpu.compute = b->s->compute;
     gpu.cuda->settings.in_order = true;
     if (mutated) gpu.cuda->settings.idle_limit = 300;
+    if (mutated) gpu.cuda->settings.host_look_ms = HOST_LOOKS_MS;
     snprintf(options, sizeof options, "%s,prefill_from=0", b->s->options);
     if (!strstr(options, "narrow=1")) {
         require(sim_model_load(&b->m, options, &err), &err);
@@ -324,7 +350,7 @@ static void bench_load(struct bench *b, bool mutated) {
 
 static void bench_unload(struct bench *b) {
     for (int i = 0; i < b->n; i++)
-        b->m.gpu->ops->state_close(b->alone[i].state);
+        b->m.gpu->ops->state_close(b->alone[i].state), free(b->alone[i].before);
     sim_model_unload(&b->m);
 }
 
@@ -334,12 +360,16 @@ static bool
 /* The sessions before their passes, and the kernel, with a mutation or NULL. */
 static void bench_columns(struct bench *b, const struct mutation *mutation) {
     struct reel_error err = { 0 };
-    for (int i = 0; i < b->n; i++)
-        read_prompt(b->m.gpu, &b->alone[i], &b->s->talks[i], &b->alone[i].state);
+    for (int i = 0; i < b->n; i++) {
+        struct alone *a = &b->alone[i];
+        read_prompt(b->m.gpu, a, &b->s->talks[i], &a->state);
+        save(b->m.gpu, a->state, b->s->talks[i].n_prompt - 1, &a->before, &a->n_before);
+    }
     if (mutation) mutation_apply(mutation, sim_gpu_current().nvrtc);
     if (crowded) assert_true(columns_rig_crowd(b->m.gpu->backend, b->s->columns, false));
     require(columns_rig_open(&b->rig, b->m.gpu->backend, b->s->columns, false, NULL, false, &err),
             &err);
+    b->rig.looks = true;
 }
 
 static const char *kv; /* the form of keys and values; NULL: bf16 */

@@ -1,5 +1,6 @@
 /* Orderings taken out of the decode kernel, one at a time (support/mutations.c): the simulator must
  * see each of them, as other bits, as a report, or as a wait that never ends. */
+#include "kernels/args.h"
 #include "support/mutations.h"
 #include "support/shares.h"
 #include "support/sim_model.h"
@@ -114,6 +115,74 @@ static void mutations_of_two_hops_are_seen(void **state) {
     mutations_try(&hops_mutations, is_seen);
 }
 
+/* ---- launches that give up ---- */
+
+/* What others could see of a fault (kernels/args.h): its description as it was when `fault` came,
+ * and whether blocks were told to leave before. */
+struct sight {
+    bool left_early, described;
+    struct decode_mailbox first;
+};
+
+static void look(void *user, void **params) {
+    struct sight *s = user;
+    const struct decode_args *a = params[0];
+    if (*a->abort == ABORT_LEAVE && !a->mailbox->fault) s->left_early = true;
+    if (!a->mailbox->fault || s->described) return;
+    s->described = true, s->first = *a->mailbox;
+}
+
+/* A block is missing, so some wait gives up. Whether others could see nothing but what is true, as
+ * the error says it at the end. */
+static bool gives_up_right(struct sim_gpu *gpu, int seed) {
+    struct reel_error err = { 0 };
+    struct sight sight = { 0 };
+    const struct decode_mailbox *m = &sight.first;
+    int32_t made[N_NEW];
+    char text[200];
+    gpu->cuda->settings.seed = (uint64_t)seed, gpu->cuda->n_launches = 0;
+    gpu->cuda->settings.missing_block = seed % 4;
+    gpu->cuda->settings.look = look, gpu->cuda->settings.user = &sight;
+    const enum reel_status status =
+        sim_model_generate(model.gpu, ids, N_PROMPT, NULL, made, N_NEW, &err);
+    if (status != REEL_E_DEVICE || !strstr(err.text, "gave up waiting for"))
+        fail_msg("%s\n%s", err.text, gpu->cuda->report);
+    snprintf(text, sizeof text, "(token %u of the launch, layer %u, block %u, warp %u",
+             m->fault_token, m->fault_layer, m->fault_block, m->fault_warp);
+    if (sight.left_early) return false;
+    return !sight.described || (m->fault_wait != WAIT_NONE && strstr(err.text, text));
+}
+
+/* The first schedule that goes wrong; n when none does. */
+static int first_wrong_fault(const struct mutation *m, int n) {
+    struct reel_error err = { 0 };
+    struct sim_gpu gpu = gpu_start();
+    int seed = 0;
+    gpu.cuda->settings.idle_limit = 0; /* kernels lose their patience by themselves */
+    gpu.cuda->settings.host_look_ms = 0;
+    mutation_apply(m, gpu.nvrtc);
+    require(sim_model_load(&model, OPTIONS ",warps=4,kv_slots=4,patience=3000", &err), &err);
+    while (seed < n && gives_up_right(&gpu, seed))
+        seed++;
+    printf("%s: schedule %d\n", m->what, seed);
+    sim_model_unload(&model);
+    return seed;
+}
+
+static bool fault_is_seen(const struct mutation *m) {
+    const int tries = getenv("REEL_SOAK") ? 400 : 60;
+    return first_wrong_fault(m, tries) < tries;
+}
+
+static void mutations_of_faults_are_seen(void **state) {
+    (void)state;
+    static const struct mutation none = { .what = "nothing" };
+    const int tries = getenv("REEL_SOAK") ? 300 : 6;
+    take("q3-a", OPTIONS ",warps=4,kv_slots=4");
+    assert_int_equal(first_wrong_fault(&none, tries), tries);
+    mutations_try(&faults_mutations, fault_is_seen);
+}
+
 static void nothing_is_seen_where_nothing_is_wrong(void **state) {
     (void)state;
     struct reel_error err = { 0 };
@@ -131,7 +200,8 @@ int main(void) {
         in_turn(mutations_are_seen),
         in_turn(mutations_of_warps_whose_slices_are_padding_are_seen),
         in_turn(mutations_of_two_hops_are_seen),
+        in_turn(mutations_of_faults_are_seen),
     };
-    SHARE_TESTS("orders", 4, tests);
+    SHARE_TESTS("orders", 5, tests);
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

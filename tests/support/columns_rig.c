@@ -8,6 +8,7 @@
 #include "cuda/run/cuda_recurrent.h"
 
 #include <string.h>
+#include <time.h>
 
 static enum reel_status compile(struct columns_rig *r, const char *program, const char *cache_dir,
                                 struct reel_error *err) {
@@ -188,6 +189,18 @@ static void take_result(struct columns_job *job) {
     cuda_recurrent_advance(job->state, job->state->n_positions);
 }
 
+/* Waits for the end in the mailbox, or for a launch that is over without one. */
+static enum reel_status look_for_end(const struct columns_rig *r, struct reel_error *err) {
+    const struct timespec nap = { 0, 1000000 };
+    enum reel_status status = REEL_OK;
+    bool done = false;
+    while (status == REEL_OK && !done && !__atomic_load_n(&r->mailbox->end, __ATOMIC_ACQUIRE)) {
+        nanosleep(&nap, NULL);
+        status = cuda_poll(&r->b->gpu, NULL, &done, "a pass of several columns", err);
+    }
+    return status;
+}
+
 static enum reel_status launch(struct columns_rig *r, struct columns_args *args,
                                struct reel_error *err) {
     const struct cuda_gpu *gpu = &r->b->gpu;
@@ -202,9 +215,11 @@ static enum reel_status launch(struct columns_rig *r, struct columns_args *args,
     if (status == REEL_OK) status = cuda_wait(gpu, NULL, "what came before", err);
     const double start = clock_ms();
     if (status == REEL_OK) status = cuda_launch(gpu, &launch, err);
+    if (status == REEL_OK && r->looks) status = look_for_end(r, err);
+    const int n_seen = (int)r->mailbox->n_evaluated;
     if (status == REEL_OK) status = cuda_wait(gpu, NULL, "a pass of several columns", err);
     r->launch_ms = clock_ms() - start;
-    r->n_passes = (int)r->mailbox->n_evaluated;
+    r->n_passes = r->looks ? n_seen : (int)r->mailbox->n_evaluated;
     if (status == REEL_OK && r->plan.columns > 1 && !r->mailbox->end)
         status = err_set(err, REEL_E_DEVICE, "the launch of several columns gave up");
     return status;

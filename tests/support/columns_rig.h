@@ -17,10 +17,12 @@ struct columns_rig {
     struct decode_mailbox *mailbox; /* of launches */
     cu_address mailbox_address;
     uint32_t epoch;
-    bool stamped;      /* the kernel leaves time stamps (kernels/profile.cuh) */
+    bool looks;   /* the host reads the mailbox while a launch runs, as cuda_step does; for tests of
+                     what it then finds */
+    bool stamped; /* the kernel leaves time stamps (kernels/profile.cuh) */
     cu_address stamps; /* of up to COLUMNS_STAMPED passes */
     double launch_ms;  /* of the last launch, */
-    int n_passes;      /* and its passes */
+    int n_passes; /* and its passes; with `looks` what the mailbox said when it first had an end */
 };
 
 enum { COLUMNS_STAMPED = 64 };

@@ -115,6 +115,18 @@ static const struct mutation padding[] = {
 };
 LIST(padding, padding, 1);
 
+/* ---- decode.cu that gives up: test_sim_orders.c ---- */
+
+static const struct mutation faults[] = {
+    { "a fault before its description",
+      { IN("shared.cuh", "        fence_system();\n        mapped_store32(&m->fault, 1);",
+           "        mapped_store32(&m->fault, 1);") } },
+    { "blocks told to leave before the fault is there",
+      { IN("shared.cuh", "mapped_store32(&m->fault, 1);\n        fence_system();\n",
+           "mapped_store32(&m->fault, 1);\n") } },
+};
+LIST(faults, faults, 1);
+
 /* ---- prefill.cu by its queue of launches: test_sim_prefill_orders.c ---- */
 
 #define SHARED    "prefill_shared.cuh"
@@ -241,6 +253,8 @@ static const struct mutation packed[] = {
       { IN("packed.cu", "    previous_over();\n    if (r.w.warp < READ_WARPS) {",
            "    if (r.w.warp < READ_WARPS) {") } },
     { "vectors", { IN("packed.cu", "    previous_over();\n    NO_UNROLL", "    NO_UNROLL") } },
+    /* what copies see */
+    { "K/V copied without a fence", { IN("packed.cu", "            fence_copies();\n", "") } },
 };
 LIST(packed, packed, 10);
 
@@ -563,10 +577,20 @@ static const struct mutation columns[] = {
     /* keys and values fetched too early, or of the wrong columns */
     { "K/V of columns not waiting for who goes on",
       { IN(COLUMNS_ATTENTION, "if (t > 0 && !columns_picked_wait(w, t)) break;", "") } },
-    { "the reader's fences for columns",
-      { IN(COLUMNS_ATTENTION, "    fence_gpu();\n    fence_copies();\n", "") } },
+    { "the writer's fence for columns",
+      { IN("columns.cu", "fence_gpu(); /* K and V rows", "/* K and V rows") } },
+    { "the reader's fence for loads of columns",
+      { IN(COLUMNS_ATTENTION, "    fence_gpu();\n    fence_copies();\n",
+           "    fence_copies();\n") } },
+    { "the reader's fence for copies of columns",
+      { IN(COLUMNS_ATTENTION, "    fence_gpu();\n    fence_copies();\n", "    fence_gpu();\n") } },
     { "keys in K/V slots that copies may pass",
       { IN(COLUMNS_HEAD, "    fence_slot(); /* the keys", "    /* the keys") } },
+    { "barriers of columns that copies do not know",
+      { IN("columns.cu", "        mbar_init_done();\n", "") } },
+    { "the host told of a launch's end before its numbers are there",
+      { IN(COLUMNS_HEAD, "    mapped_store32(&m->n_evaluated, (u32)t + 1);\n    fence_system();\n",
+           "    mapped_store32(&m->n_evaluated, (u32)t + 1);\n") } },
     /* barriers that are missing */
     { "columns' sines and cosines used before they are there",
       { IN(COLUMNS_ATTENTION, "if (nth == 0) consumers_sync();", "") } },
@@ -589,7 +613,7 @@ static const struct mutation columns[] = {
            "    fence_slot(); /* the keys lay in the slots of K and V */\n    consumers_sync();\n",
            "    fence_slot();\n") } },
 };
-LIST(columns, columns, 13);
+LIST(columns, columns, 17);
 
 /* ---- columns.cu of a model with DeltaNets: test_sim_columns.c ---- */
 
@@ -1192,11 +1216,13 @@ static const struct mutation codes[] = {
 LIST(codes, codes, 8);
 
 const struct mutation_list *const mutation_lists[] = {
-    &decode_mutations,         &hops_mutations,   &columns_mutations,      &columns_delta_mutations,
-    &columns_digits_mutations, &follow_mutations, &follow_delta_mutations, &padding_mutations,
-    &queue_mutations,          &packed_mutations, &short_mutations,        &far_mutations,
-    &delta_mutations,          &tower_mutations,  &position_mutations,     &bias_mutations,
-    &limits_mutations,         &narrow_mutations, &codes_mutations,        NULL
+    &decode_mutations,        &hops_mutations,           &columns_mutations,
+    &columns_delta_mutations, &columns_digits_mutations, &follow_mutations,
+    &follow_delta_mutations,  &padding_mutations,        &queue_mutations,
+    &packed_mutations,        &short_mutations,          &far_mutations,
+    &delta_mutations,         &tower_mutations,          &position_mutations,
+    &bias_mutations,          &limits_mutations,         &narrow_mutations,
+    &codes_mutations,         &faults_mutations,         NULL
 };
 
 /* ---- which of them a run tries ---- */

@@ -55,14 +55,12 @@ static int write_options(struct buffer *text, const char *constants,
     return n;
 }
 
-void plan_defines_make(struct plan_defines *d, const struct model_config *config,
-                       const struct gpu_limits *gpu, const struct plan_options *options,
-                       const struct plan_override *overrides, int n_overrides) {
+void plan_defines_of(struct plan_defines *d, const struct plan *plan,
+                     const struct plan_override *overrides, int n_overrides) {
     struct reel_error err = { 0 };
     struct buffer constants = { 0 }, text = { 0 };
-    *d = (struct plan_defines){ 0 };
-    require(plan_make(&d->plan, config, gpu, options, &err), &err);
-    require(plan_constants(&d->plan, &constants, &err), &err);
+    *d = (struct plan_defines){ .plan = *plan };
+    require(plan_constants(plan, &constants, &err), &err);
     const int n = write_options(&text, constants.bytes, overrides, n_overrides);
     buffer_release(&constants);
     d->text = buffer_detach(&text, NULL);
@@ -71,6 +69,15 @@ void plan_defines_make(struct plan_defines *d, const struct model_config *config
     assert_non_null(d->list);
     for (int i = 0; i < n; i++, at += strlen(at) + 1)
         d->list[i] = at;
+}
+
+void plan_defines_make(struct plan_defines *d, const struct model_config *config,
+                       const struct gpu_limits *gpu, const struct plan_options *options,
+                       const struct plan_override *overrides, int n_overrides) {
+    struct reel_error err = { 0 };
+    struct plan plan;
+    require(plan_make(&plan, config, gpu, options, &err), &err);
+    plan_defines_of(d, &plan, overrides, n_overrides);
 }
 
 void plan_defines_release(struct plan_defines *d) {

@@ -25,6 +25,9 @@ struct gpu_limits plan_defines_gpu(int n_sms);
 void plan_defines_make(struct plan_defines *d, const struct model_config *config,
                        const struct gpu_limits *gpu, const struct plan_options *options,
                        const struct plan_override *overrides, int n_overrides);
+/* The same of a plan that the test has already. */
+void plan_defines_of(struct plan_defines *d, const struct plan *plan,
+                     const struct plan_override *overrides, int n_overrides);
 void plan_defines_release(struct plan_defines *d);
 
 #endif
