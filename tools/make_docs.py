@@ -131,14 +131,105 @@ def header_page(name):
 # ---- Python ----------------------------------------------------------------------------------------------------------
 
 
-def signature(node):
-    if isinstance(node, ast.ClassDef):
-        return f"class {node.name}"
-    if any(isinstance(d, ast.Name) and d.id == "property" for d in node.decorator_list):
-        return node.name + (f": {ast.unparse(node.returns)}" if node.returns else "")
-    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+WIDEST = 100  # of a signature in one line
+
+
+class Unquoted(ast.NodeTransformer):
+    """Annotations that are strings, as what they say."""
+
+    def visit_Constant(self, node):
+        return ast.parse(node.value, mode="eval").body if isinstance(node.value, str) else node
+
+
+def annotation(node):
+    return ast.unparse(Unquoted().visit(node))
+
+
+def parameters(arguments):
+    """Each parameter with annotation and default, and the marks / and *."""
+
+    def one(arg, default, mark=""):
+        text = mark + arg.arg + (f": {annotation(arg.annotation)}" if arg.annotation else "")
+        return text + (f"{' = ' if arg.annotation else '='}{ast.unparse(default)}" if default else "")
+
+    given = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(given) - len(arguments.defaults)) + arguments.defaults
+    out = [one(arg, default) for arg, default in zip(given, defaults)]
+    if arguments.posonlyargs:
+        out.insert(len(arguments.posonlyargs), "/")
+    if arguments.vararg:
+        out.append(one(arguments.vararg, None, "*"))
+    elif arguments.kwonlyargs:
+        out.append("*")
+    out += [one(arg, default) for arg, default in zip(arguments.kwonlyargs, arguments.kw_defaults)]
+    return out + ([one(arguments.kwarg, None, "**")] if arguments.kwarg else [])
+
+
+def called(words, arguments, returns="", bound=False):
+    """A signature, in a line or, where that is long, with a line for each parameter."""
+    listed = parameters(arguments)[bound:]
+    line = f"{words}({', '.join(listed)}){returns}"
+    return line if len(line) <= WIDEST else words + "(\n" + "".join(f"    {one},\n" for one in listed) + f"){returns}"
+
+
+def decorated(node, name):
+    return any(isinstance(d, ast.Name) and d.id == name for d in node.decorator_list)
+
+
+def signature(node, bound):
+    """bound: a method's; who calls it does not write self or cls."""
+    returns = f" -> {annotation(node.returns)}" if node.returns else ""
+    if decorated(node, "property"):
+        return node.name + returns.replace(" ->", ":")
     kind = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
-    return f"{kind} {node.name}({ast.unparse(node.args)}){returns}"
+    return called(f"{kind} {node.name}", node.args, returns, bound and not decorated(node, "staticmethod"))
+
+
+def assigned(statement, of=ast.Name):
+    """The public names that a statement gives values, or annotations, to; ast.Attribute: of an object, which is self."""
+    targets = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets if isinstance(statement, ast.Assign) else []
+    flat = [one for target in targets for one in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    names = [one.id if isinstance(one, ast.Name) else one.attr for one in flat if isinstance(one, of)]
+    return [name for name in names if not name.startswith("_")]
+
+
+def told_before(statement, lines):
+    """The comment "#:" that stands above a statement, and above those between that stand right on each other."""
+    at, out = statement.lineno - 2, []
+    while lines[at].strip().startswith("#:"):
+        out.insert(0, lines[at].strip()[2:].strip())
+        at -= 1
+    return " ".join(out)
+
+
+def fields(node, lines):
+    """The lines of a class's annotated fields, each with its comment "#:"."""
+    out = []
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and assigned(statement):
+            above = told_before(statement, lines)
+            value = f" = {ast.unparse(statement.value)}" if statement.value else ""
+            behind = lines[statement.end_lineno - 1][statement.end_col_offset:].strip()
+            out += [f"    # {above}"] * bool(above)
+            out.append(f"    {statement.target.id}: {annotation(statement.annotation)}{value}" + (f"  {behind.replace('#:', '#')}" if behind else ""))
+    return out
+
+
+def attributes(node, lines):
+    """(names, comment) of what a class's own functions give self with a comment "#:", which may be that of several in a row."""
+    out, last = [], None
+    inside = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name.startswith("_")]
+    for statement in (one for function in inside for one in function.body):
+        found, comment = assigned(statement, ast.Attribute), told_before(statement, lines)
+        if found and comment:
+            out.append((found, comment))
+            last = statement
+        elif found and last is not None and statement.lineno == last.end_lineno + 1:
+            out[-1][0].extend(found)
+            last = statement
+        else:
+            last = None
+    return out
 
 
 def docstring(node):
@@ -148,8 +239,8 @@ def docstring(node):
         if re.fullmatch(r"(Args|Attributes|Raises|Returns|Yields):", line):
             out += [f"*{line}*", ""]
             inside = True
-        elif inside and (item := re.match(r"    (\*{0,2}\w+)(?: \([^)]*\))?: (.*)", line)):
-            out.append(f"- `{item.group(1)}`: {item.group(2)}")
+        elif inside and (item := re.match(r"    (\*{0,2}\w+(?:, \w+)*)(?: \([^)]*\))?: (.*)", line)):
+            out.append(f"- {', '.join(f'`{name}`' for name in item.group(1).split(', '))}: {item.group(2)}")
         elif inside and line.startswith("    "):
             out.append("  " + line.strip())
         else:
@@ -158,27 +249,54 @@ def docstring(node):
     return "\n".join(out)
 
 
-def described(node, level):
-    lines = [f"{'#' * level} `{node.name}`", "", "```python", signature(node), "```", "", docstring(node), ""]
-    if isinstance(node, ast.ClassDef):
-        for child in node.body:
-            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) and (not child.name.startswith("_") or child.name == "__init__") \
-                    and ast.get_docstring(child):
-                lines += described(child, level + 1)
-    return lines
+def for_users(init, hidden):
+    """Whether others than the package call a constructor: it asks for no class that the package keeps to itself."""
+    asked = {n.id for arg in ast.walk(init.args) if isinstance(arg, ast.arg) and arg.annotation
+             for n in ast.walk(Unquoted().visit(arg.annotation)) if isinstance(n, ast.Name)}
+    return not asked & hidden
+
+
+def entry(name, level, code, text):
+    return [f"{'#' * level} `{name}`", "", "```python", code, "```", "", text, ""]
+
+
+def described(node, level, lines, hidden, name=None):
+    if not isinstance(node, ast.ClassDef):
+        return entry(name or node.name, level, signature(node, level > 2), docstring(node))
+    bases = ", ".join(ast.unparse(base) for base in [*node.bases, *node.keywords])
+    held = fields(node, lines)
+    code = "\n".join([f"class {node.name}" + (f"({bases})" if bases else "") + (":" if held else ""), *held])
+    init = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+    if init and for_users(init, hidden):
+        code += "\n\n" + called(node.name, init.args, bound=True)
+    out = entry(node.name, level, code, docstring(node))
+    told = attributes(node, lines)
+    if told:
+        out += ["*Attributes:*", "", *(f"- {', '.join(f'`{one}`' for one in names)}: {comment}" for names, comment in told), ""]
+    for child in node.body:
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) and not child.name.startswith("_"):
+            out += described(child, level + 1, lines, hidden)
+    return out
 
 
 def python_page(folder):
     top = ast.parse((folder / "__init__.py").read_text())
     out = ["# Python", "", ast.get_docstring(top) or "", ""]
-    for statement in top.body:
-        if not isinstance(statement, ast.ImportFrom) or not statement.level or not statement.module:
-            continue
-        module = ast.parse((folder / f"{statement.module}.py").read_text())
-        found = {n.name: n for n in module.body if isinstance(n, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))}
+    imports = [s for s in top.body if isinstance(s, ast.ImportFrom) and s.level and s.module]
+    public = {alias.name for statement in imports for alias in statement.names}
+    trees = {path: ast.parse(path.read_text()) for path in folder.glob("*.py")}
+    hidden = {n.name for tree in trees.values() for n in tree.body if isinstance(n, ast.ClassDef)} - public
+    for statement in imports:
+        path = folder / f"{statement.module}.py"
+        lines = path.read_text().split("\n")
+        found = {n.name: n for n in trees[path].body if isinstance(n, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))}
+        values = {name: n for n in trees[path].body for name in assigned(n)}
         for alias in statement.names:
-            if alias.name in found and not alias.name.startswith("_"):
-                out += described(found[alias.name], 2)
+            name = alias.asname or alias.name
+            if alias.name in found:
+                out += described(found[alias.name], 2, lines, hidden, name)
+            elif alias.name in values:
+                out += [f"## `{name}`", "", told_before(values[alias.name], lines), ""]
     return "\n".join(out)
 
 

@@ -23,6 +23,7 @@ except ImportError as missing:
     ) from missing
 
 ffi: Any = _bindings.ffi
+#: The package's version.
 VERSION: str = _bindings.VERSION
 PACKAGE = Path(__file__).resolve().parent
 
@@ -79,7 +80,9 @@ def _open() -> Tuple[Any, str]:
 
 
 set_statuses(_bindings.STATUSES)
+#: The file of the library that is in use.
 lib, LIBRARY_PATH = _open()
+#: That library's version.
 LIBRARY_VERSION: str = ffi.string(lib.reel_version()).decode()
 NULL: Any = ffi.NULL
 

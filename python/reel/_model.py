@@ -234,6 +234,7 @@ class Model:
             raise caught
         check(status, err)
         listener.progress = None
+        #: What it is: a `ModelInfo`.
         self.info = _info(out[0])
         #: The model's `Tokenizer`.
         self.tokenizer = Tokenizer._of_model(self._core)

@@ -321,6 +321,7 @@ class Transcriber:
               max_tokens: int, past_text: bool, skip_silence: bool, stream_seconds: float,
               pause_seconds: float, user_text: Optional[TextFunction],
               user_partial: Optional[TextFunction], progress: Optional[Progress]) -> None:
+        #: What its model is: a `ModelInfo`.
         self.info = model.info
         core = model._core
         listener, keeper = Listener(), Keeper()

@@ -1,5 +1,7 @@
 """The snippets of docs/PYTHON.md, and the examples."""
 import contextlib
+import importlib.util
+import inspect
 import io
 import re
 import subprocess
@@ -13,6 +15,7 @@ import support
 from support import reel
 
 PAGE = support.ROOT / "docs/PYTHON.md"
+MAKER = support.ROOT / "tools/make_docs.py"
 EXAMPLES = support.TESTS.parent / "examples"
 
 
@@ -40,6 +43,88 @@ class Page(unittest.TestCase):
                 others = [base.__name__ for base in made.__bases__ if base is not reel.ReelError]
                 wanted = f"| `{name}` | " + (f"`{others[0]}` |" if others else "|")
                 self.assertIn(wanted, text)
+
+
+@unittest.skipUnless(MAKER.exists(), "no tools/make_docs.py")
+class Reference(unittest.TestCase):
+    """The page that tools/make_docs.py makes of the package's sources, against what Python says of the package that runs."""
+
+    @classmethod
+    def setUpClass(cls):
+        sys.path.insert(0, str(MAKER.parent))
+        try:
+            spec = importlib.util.spec_from_file_location("make_docs", MAKER)
+            maker = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(maker)
+        finally:
+            sys.path.remove(str(MAKER.parent))
+        page = maker.python_page(support.TESTS.parent / "reel")
+        # A heading of the second level is a name of the package, one of the third a member of it.
+        cls.sections = {part.split("`")[1]: part for part in page.split("\n## ")[1:]}
+
+    def code(self, name, member=None):
+        """The first block of code of a section."""
+        self.assertIn(name, self.sections)
+        section = self.sections[name]
+        if member is not None:
+            parts = [part for part in section.split("\n### ") if part.startswith(f"`{member}`")]
+            self.assertEqual(len(parts), 1, f"{name}.{member} stands there once")
+            section = parts[0]
+        return re.search(r"```python\n(.*?)\n```", section, re.S)[1]
+
+    def wants_parameters(self, function, code):
+        """Each parameter, with its default where it has one."""
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.name in ("self", "cls"):
+                continue
+            default = ""
+            if parameter.default is not parameter.empty:
+                named = [name for name in reel.__all__ if getattr(reel, name) is parameter.default]
+                default = f" = ({'|'.join([re.escape(repr(parameter.default)), *named])})"
+            self.assertRegex(code, rf"[(, *]{parameter.name}: [^=]*?{default}[,)]")
+
+    def test_every_name_is_there(self):
+        self.assertEqual([name for name in reel.__all__ if name not in self.sections], [])
+
+    def test_every_field_is_there(self):
+        for name in reel.__all__:
+            made = getattr(reel, name)
+            if isinstance(made, type):
+                for field in made.__dict__.get("__annotations__", {}):
+                    if not field.startswith("_"):
+                        with self.subTest(name=name, field=field):
+                            self.assertRegex(self.code(name), rf"\n    {field}: \w")
+        for name, field in (("GenerationOptions", "top_k: Optional[int]  # 0: off"), ("GenerationOptions", "stop: "),
+                            ("ModelInfo", "hidden: int"), ("Usage", "cached_tokens: "), ("Ranked", "score: "), ("EmbedInfo", "prompts: ")):
+            self.assertIn(f"\n    {field}", self.code(name))
+
+    def test_every_parameter_is_there(self):
+        for made in (reel.Model, reel.Tokenizer, reel.Transcriber, reel.Audio, reel.Resampler):
+            with self.subTest(made=made):
+                self.wants_parameters(made.__init__, self.code(made.__name__))
+        for made in (reel.Model, reel.Session, reel.Generation, reel.ChatStream, reel.Transcriber, reel.Transcript, reel.Tokenizer):
+            for name, member in vars(made).items():
+                if name.startswith("_"):
+                    continue
+                if isinstance(member, property):
+                    self.assertRegex(self.code(made.__name__, name), rf"^{name}: ")
+                elif callable(getattr(made, name)):
+                    with self.subTest(made=made, name=name):
+                        self.wants_parameters(getattr(made, name), self.code(made.__name__, name))
+        for name in reel.__all__:
+            if inspect.isfunction(getattr(reel, name)):
+                with self.subTest(name=name):
+                    self.wants_parameters(getattr(reel, name), self.code(name))
+
+    def test_what_an_instance_holds_is_there(self):
+        self.assertIn("- `n_passes`, `n_drafted`, `n_accepted`: Passes over the weights", self.sections["Generation"])
+        self.assertIn("- `info`: What it is", self.sections["Model"])
+        self.assertIn("- `info`: What its model is", self.sections["Transcriber"])
+        self.assertIn("- `on_text`, `on_partial`: called with", self.sections["Transcriber"])
+
+    def test_what_the_package_makes_itself_shows_no_constructor(self):
+        for name in ("Session", "Generation", "ChatStream"):
+            self.assertEqual(self.code(name), f"class {name}")
 
 
 class Examples(unittest.TestCase):
