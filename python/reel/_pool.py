@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, List, Optional, Tuple
 import numpy as np
 import numpy.typing as npt
 
-from ._errors import OutOfMemoryError, ReelError
+from ._errors import ReelError
 from ._library import wrong_state
 
 if TYPE_CHECKING:
@@ -122,13 +122,13 @@ class Pool:
         try:
             if session is None:
                 session = self.open_session()
-        except OutOfMemoryError:
-            self._tell("failed", None)
+        except MemoryError:
+            self._tell("failed", True)
             if self.n_open < 1:
                 raise
             return None
         except BaseException:
-            self._tell("failed", None)
+            self._tell("failed", False)
             raise
         finally:
             if session is None and source is not None:
@@ -174,10 +174,11 @@ class Pool:
         else:
             self.idle.append(session)
 
-    def _on_failed(self, _: None) -> None:
-        """One more session could not be opened: there are to be no more than now."""
+    def _on_failed(self, full: bool) -> None:
+        """One more session could not be opened. Where memory was full there are to be no more than now."""
         self.n_open -= 1
-        self.limit = max(self.n_open, 1)
+        if full:
+            self.limit = max(self.n_open, 1)
 
     def _on_abandoned(self, waiter: _Waiter) -> None:
         if not waiter.granted:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import unittest
+import unittest.mock
 
 import support
 from support import reel
@@ -128,6 +129,41 @@ class Threads(support.Case):
                 thread.join(30)
             self.assertEqual(got, [wanted] * 8)
             self.assertEqual(len(opened), 2)
+
+    def test_what_ended_one_opening_leaves_room_for_the_next(self):
+        with support.demo(sessions=2) as model:
+            pool, open_session = model._pool, model._pool.open_session
+            first = model.generate("Emma", max_tokens=20, temperature=0)
+            next(first)  # holds a session until its end
+            for error in (KeyboardInterrupt(), reel.DeviceError("lost"), reel.Cancelled("ended")):
+                pool.open_session = unittest.mock.Mock(side_effect=error)
+                with self.assertRaises(type(error)):
+                    model.generate("Harriet", max_tokens=1).ids()
+                self.assertEqual((pool.n_open, pool.limit), (1, 2), error)
+            pool.open_session = open_session
+            self.assertEqual(len(model.generate("Harriet", max_tokens=1, temperature=0).ids()), 1)
+            self.assertEqual((pool.n_open, len(pool.idle)), (2, 1))
+            first.close()
+
+    def test_full_memory_lowers_the_limit_of_sessions(self):
+        wanted = self.model.generate("Harriet", max_tokens=3, temperature=0).ids()
+        for error in (reel.OutOfMemoryError("full"), MemoryError()):
+            with support.demo(sessions=3) as model:
+                pool = model._pool
+                first = model.generate("Emma", max_tokens=20, temperature=0)
+                next(first)
+                pool.open_session = unittest.mock.Mock(side_effect=error)
+                got = []
+                waits = threading.Thread(target=lambda: got.append(model.generate("Harriet", max_tokens=3, temperature=0).ids()))
+                waits.start()
+                until = time.monotonic() + 30
+                while pool.limit > 1 and waits.is_alive() and pool.open_session.call_count < 9 and time.monotonic() < until:
+                    time.sleep(0.001)
+                self.assertEqual((pool.n_open, pool.limit, got), (1, 1, []), error)
+                first.close()  # and the one that waits gets its session
+                waits.join(30)
+                self.assertEqual(got, [wanted], error)
+                pool.open_session.assert_called_once()
 
     def test_a_callback_cannot_close_its_own_session(self):
         caught = []
