@@ -35,7 +35,7 @@ def _flag(value: Union[bool, str]) -> bool:
 
 
 @register_model("reel")
-class ReelLM(TemplateLM):
+class ReelLM(TemplateLM):  # type: ignore[misc, unused-ignore]
     """Arguments: `pretrained` is what reel.Model takes, and so are other options; max_length bounds context and answer together.
 
     Each text is evaluated whole, as the server does it, and the sums are those of its log-probabilities. With share_prefixes what

@@ -58,7 +58,7 @@ RETRY_S = 60                 # how long a request that nothing of has come back 
 BEGUN_MESSAGE = "the replica that made this answer is gone; what came before is not whole"
 
 
-class Settings(BaseModel):
+class Settings(BaseModel):  # type: ignore[misc, unused-ignore]
     """What `app` takes: arguments of `serve run`, or of an application's config file."""
 
     model_config = {"extra": "forbid"}
@@ -242,7 +242,7 @@ def by_hash(key: str, ids: Sequence[str]) -> List[str]:
     return sorted(ids, key=lambda i: hashlib.blake2b(f"{i}\0{key}".encode(), digest_size=8).digest())
 
 
-class PrefixRouter(RequestRouter):
+class PrefixRouter(RequestRouter):  # type: ignore[misc, unused-ignore]
     """The replica that a request's key wants, unless it has far more to do than the others; then the next one that the key
     wants. Without a key, the one with the fewest requests. Replicas in `avoid` come last. Nothing is remembered, so
     all gateways agree without asking each other. (Ray's own prefix-aware router is a part of ray.llm, and keeps a
