@@ -6,6 +6,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 glibc=2.28
+# `make wheel` hands its own options down, and --no-builtin-rules would leave other libraries' makefiles without rules.
+unset MAKEFLAGS MFLAGS MAKELEVEL
 most_bytes=12000000 # the demo model that writes text is most of it
 cli_libraries='libcurl.a libmbedtls.a libmbedx509.a libmbedcrypto.a libmicrohttpd.a libwslay.so'
 libraries='libutf8proc.a libjansson.a libnettle.a libsoxr.a'
