@@ -131,7 +131,7 @@ class Examples(unittest.TestCase):
     def run_example(self, name, *words, stdin=""):
         import os
 
-        env = dict(os.environ, PYTHONPATH=str(support.TESTS.parent))
+        env = dict(os.environ, PYTHONPATH=str(Path(reel.__file__).parent.parent))
         return subprocess.run([sys.executable, str(EXAMPLES / name), *words], input=stdin, text=True,
                               capture_output=True, env=env, timeout=60)
 
