@@ -1,6 +1,7 @@
 #!/bin/sh
 # What of the packages can be looked at in seconds: one version everywhere, the list of exported functions, the syntax of what
-# no compiler reads, and that the archive's bytes do not depend on where, when and by whom it is packed.
+# no compiler reads, what the workflows name, which files SHA256SUMS lists, and that the archive's bytes do not depend on where,
+# when and by whom it is packed.
 set -eu
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
@@ -40,7 +41,11 @@ if command -v systemd-analyze >/dev/null; then
 fi
 if python3 -c 'import yaml' 2>/dev/null; then
     python3 - .github/workflows/*.yml .gitlab-ci.yml <<'END'
+import os
+import re
+import subprocess
 import sys
+
 import yaml
 
 for name in sys.argv[1:]:
@@ -51,8 +56,41 @@ for name in sys.argv[1:]:
         sys.exit(f"{name}: {error}")
     if not isinstance(jobs, dict):
         sys.exit(f"{name}: no mapping of jobs")
+    if ".github" not in name:
+        continue
+    # What a forge would say first: an action that may change, a job or file that is not there, a shell's syntax.
+    steps = []
+    for job, held in jobs["jobs"].items():
+        needs = held.get("needs", [])
+        for needed in [needs] if isinstance(needs, str) else needs:
+            if needed not in jobs["jobs"]:
+                sys.exit(f"{name}: {job} needs {needed}, which is no job")
+        steps += [held] if "uses" in held else held["steps"]
+    for step in steps:
+        uses, run = step.get("uses"), step.get("run", "")
+        if uses and not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", uses) and not (uses.startswith("./") and os.path.isfile(uses)):
+            sys.exit(f"{name}: {uses} is not pinned by a hash, and no file of this tree")
+        for script in re.findall(r"(?:tools|python)/[\w/]+\.(?:sh|py)\b", run):
+            if not os.access(script, os.X_OK):
+                sys.exit(f"{name}: {script} cannot be run")
+        said = subprocess.run(["sh", "-n"], input=run, text=True, capture_output=True).stderr
+        if said or "${{" in run:
+            sys.exit(f"{name}: {said or 'an expression in a command'}: {run}")
 END
 fi
+
+# SHA256SUMS lists each kind of file that a release publishes, and no other.
+mkdir "$work/sums"
+for file in reel-1.tar.xz reel-1.tar.gz reel-1.cdx.json reel-1-py3-none-any.whl reel_1-1.dsc reel_1-1_amd64.deb reel_1.orig.tar.xz \
+    reel_1-1.debian.tar.xz reel-1.x86_64.rpm; do
+    echo "$file" >"$work/sums/$file"
+    echo "$file" >>"$work/published"
+done
+echo x >"$work/sums/try-bookworm.log"
+tools/checksums.sh "$work/sums" >/dev/null
+LC_ALL=C sort "$work/published" >"$work/wanted"
+cut -c67- "$work/sums/SHA256SUMS" | cmp - "$work/wanted"
+(cd "$work/sums" && sha256sum --quiet --check SHA256SUMS)
 
 # The same files from another folder, by another umask and in another order of time: the same bytes. A small tree stands for
 # the whole one, which takes half a minute to pack.
