@@ -3,10 +3,11 @@
  * moved on here, as launches that do not write these words would move them.
  *
  * Each test was seen to fail when cuda_launch.c or cuda_prefill.c was changed by hand: with words
- * that few launches write never cleared (RARE_EPOCHS_MOST of 1 << 30, and either of its two uses
- * alone), with launches of twice and of half as many epochs (EPOCHS_MOST of 60000 and of 15000),
- * with an aborted launch's words left as they are (`dirty`, and `short_dirty`, not looked at), and
- * with fewer epochs set aside than the kernel takes (EPOCHS_A_LAYER and EPOCHS_A_TOKEN of 0). */
+ * that few launches write never cleared (RARE_EPOCHS_MOST of 1 << 30; the words of split
+ * attention, of sums and of draws, each alone), with launches of twice and of half as many epochs
+ * (EPOCHS_MOST of 60000 and of 15000), with an aborted launch's words left as they are (`dirty`,
+ * and `short_dirty`, not looked at), and with fewer epochs set aside than the kernel takes
+ * (EPOCHS_A_LAYER of 0 and EPOCHS_A_TOKEN of 1). */
 #include "cuda/run/cuda_backend.h"
 #include "cuda/run/cuda_launch.h"
 #include "runtime/model_handle.h"
@@ -151,6 +152,28 @@ static void words_that_few_launches_write_are_cleared_before_a_turn(void **state
     check_turns(f, 1, "sums");
 }
 
+/* The id drawn behind `first`. */
+static int32_t draw(struct fixture *f, int32_t first, uint64_t seed) {
+    const struct reel_sampling sampling = {
+        .size = sizeof sampling, .temperature = 1, .top_k = 8, .seed = seed
+    };
+    int32_t id = -1;
+    good(sim_model_generate(f->m.gpu, &first, 1, &sampling, &id, 1, &f->err), f);
+    return id;
+}
+
+/* Those of the candidates of a draw. */
+static void words_that_draws_alone_write_are_cleared_before_a_turn(void **state) {
+    struct fixture *f = *state;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        const int32_t right = draw(f, 200, seed);
+        const uint32_t epoch = f->b->epoch;
+        (void)draw(f, 11, seed);
+        turn(f->b, epoch);
+        if (draw(f, 200, seed) != right) fail_msg("seed %d: old words passed for new", (int)seed);
+    }
+}
+
 /* Epochs of one launch: those that the host sets aside for it, and those that pass in the kernel
  * until it leaves its last words. */
 struct taken {
@@ -199,6 +222,7 @@ int main(void) {
         cmocka_unit_test(what_an_aborted_launch_left_is_cleared),
         cmocka_unit_test(what_an_aborted_short_prompt_left_is_cleared),
         cmocka_unit_test(words_that_few_launches_write_are_cleared_before_a_turn),
+        cmocka_unit_test(words_that_draws_alone_write_are_cleared_before_a_turn),
         cmocka_unit_test(a_launch_is_no_longer_than_half_a_turn),
     };
     return cmocka_run_group_tests(tests, start, stop);
