@@ -165,6 +165,8 @@ struct columns_args {
     struct decode_args column[ARGS_MAX_COLUMNS];
 };
 
+enum { WIND_THREADS = 256 }; /* of a block of wind.cu */
+
 /* One launch of wind.cu, which puts some rows of one matrix from a staging buffer onto the tapes. */
 struct wind_args {
     unsigned char *tape;

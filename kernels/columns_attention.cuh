@@ -119,18 +119,8 @@ DEV int columns_kv_token(struct worker *w, struct kv_stream *p) {
 /* Waits until this block has picked what follows token t - 1. Then it knows which columns are over, and it has seen
  * words of all blocks behind whose fences that token's rows of K and V lie. Returns 0 when the launch is over. */
 DEV int columns_picked_wait(struct worker *w, int t) {
-    const smem picked = smem_of(&w->s->picked), end = smem_of(&w->s->end);
-    u32 polls = 0;
-    NO_UNROLL
-    while (!fill_all(shared_load(picked) >= (u32)t)) {
-        if (!fill_all(!shared_load(end))) return 0;
-        if (++polls % 4096 == 0 && !fill_all(!plain_load32(w->a->abort))) w->dead = 1;
-        if (w->dead) return 0;
-        sleep_ns(40);
-    }
-    fence_gpu();
-    fence_copies();
-    return fill_all(!shared_load(end));
+    if (!kv_count_wait(w, &w->s->picked, t)) return 0;
+    return fill_all(!shared_load(smem_of(&w->s->end)));
 }
 
 DEV void columns_kv_produce(struct worker *w) {

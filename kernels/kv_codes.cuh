@@ -12,9 +12,10 @@
 #include "mma.cuh"
 #include "reduce.cuh"
 
-#if M_HEAD_DIM / 16 * 2 * (P_KV_FORM ? 256 : 512) + (P_KV_FORM ? 128 : 0) != P_KV_PIECE
-#error "kv_piece: not what kv_piece_bytes says"
-#endif
+STATIC_ASSERT(M_HEAD_DIM / TILE_K * 2 * (P_KV_FORM ? (int)KV_CODE_TILE_BYTES : (int)BF16_TILE_BYTES) +
+                      (P_KV_FORM ? (int)KV_SCALES_BYTES : 0) ==
+                  P_KV_PIECE,
+              "kv_piece: not what kv_piece_bytes says");
 
 #if !P_KV_FORM
 

@@ -119,11 +119,10 @@ DEV void kv_drain(struct kv_stream *p) {
     }
 }
 
-#if P_COLUMNS == 1
-/* Waits until all blocks are done with the token before t, so that its rows of K and V can be fetched. Returns 0 when
- * the launch is over. */
-DEV int kv_token_wait(struct worker *w, int t) {
-    const smem over = smem_of(&w->s->tokens_over), end = smem_of(&w->s->end);
+/* Waits until `count`, a word of this block, says that t tokens are over. What all blocks wrote before them, rows of K
+ * and V, can then be fetched. Returns 0 when the launch is over. */
+DEV int kv_count_wait(struct worker *w, const u32 *count, int t) {
+    const smem over = smem_of(count), end = smem_of(&w->s->end);
     u32 polls = 0;
     NO_UNROLL
     while (!fill_all(shared_load(over) >= (u32)t)) {
@@ -136,6 +135,10 @@ DEV int kv_token_wait(struct worker *w, int t) {
     fence_copies();
     return 1;
 }
+
+#if P_COLUMNS == 1
+/* Waits until all blocks are done with the token before t. */
+DEV int kv_token_wait(struct worker *w, int t) { return kv_count_wait(w, &w->s->tokens_over, t); }
 
 #if KV_LANES
 /* Of codes a piece has half of the bytes, and one lane that brings all pieces, 0.3 us each, would be slower than

@@ -9,13 +9,7 @@
 #include "reduce.cuh"
 #include "sync.cuh"
 
-enum {
-    READ_THREADS = LIMITS_READERS * LANES,
-    GATHER_WARPS = LIMITS_GATHERERS / LANES,
-    EXCHANGE_THREADS = LIMITS_GATHERERS + LANES,
-    SCATTER_THREADS = 256,
-    GATHER_BARRIER = 1
-};
+enum { GATHER_WARPS = LIMITS_GATHERERS / LANES, GATHER_BARRIER = 1 };
 
 struct limits_shared {
     u64 full[LIMITS_MOST_PIECES];
@@ -88,7 +82,7 @@ DEV struct copies copies_of(const struct limits_args *a, struct limits_shared *s
     return c;
 }
 
-KERNEL(READ_THREADS) read_all(PARAMETER const struct limits_args a) {
+KERNEL(LIMITS_READ_THREADS) read_all(PARAMETER const struct limits_args a) {
     struct limits_shared *s = shared_start();
     const int warp = (int)(thread_index() / LANES);
     if (thread_index() % LANES >= FILL_LANES) return;
@@ -150,7 +144,7 @@ DEV u32 exchange_rounds(const struct limits_args *a) {
     return wrong + (alive ? 0 : 1u << 20);
 }
 
-KERNEL(EXCHANGE_THREADS) exchange(PARAMETER const struct limits_args a) {
+KERNEL(LIMITS_EXCHANGE_THREADS) exchange(PARAMETER const struct limits_args a) {
     struct limits_shared *s = shared_start();
     const smem stop = smem_of(&s->stop);
     const u32 lane = thread_index() % LANES;
@@ -173,11 +167,11 @@ KERNEL(EXCHANGE_THREADS) exchange(PARAMETER const struct limits_args a) {
     shared_store(stop, 1);
 }
 
-KERNEL(EXCHANGE_THREADS) touch(PARAMETER const struct limits_args a) {
+KERNEL(LIMITS_EXCHANGE_THREADS) touch(PARAMETER const struct limits_args a) {
     if (block_index() == 0 && thread_index() == 0) mapped_store64(a.mailbox, a.value);
 }
 
-KERNEL(SCATTER_THREADS) scatter(PARAMETER const struct limits_args a) {
+KERNEL(LIMITS_SCATTER_THREADS) scatter(PARAMETER const struct limits_args a) {
     const u64 n = a.span / 4, step = (u64)block_count() * thread_count();
     u32 *words = (u32 *)a.data;
     NO_UNROLL

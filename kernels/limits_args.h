@@ -10,7 +10,10 @@ enum {
     LIMITS_READERS = 4,      /* warps of a block that copy in read_all */
     LIMITS_GATHERERS = 256,  /* threads of a block that gather in exchange */
     LIMITS_GATHER_PAIRS = 8, /* pairs of words that each of these threads reads at most */
-    LIMITS_MOST_WORDS = LIMITS_GATHERERS * LIMITS_GATHER_PAIRS * 2
+    LIMITS_MOST_WORDS = LIMITS_GATHERERS * LIMITS_GATHER_PAIRS * 2,
+    LIMITS_READ_THREADS = LIMITS_READERS * 32,       /* of a block of read_all */
+    LIMITS_EXCHANGE_THREADS = LIMITS_GATHERERS + 32, /* of a block of exchange and of touch */
+    LIMITS_SCATTER_THREADS = 256
 };
 
 struct limits_args {

@@ -22,6 +22,8 @@ enum {
  * attention with heads of 256 needs that too, since its q and o alone take 192 registers; registers move there only
  * where the kernels of decoding (`others`) move theirs. */
 #define REGISTERS_MOVE(wgmma, others, head_dim) ((wgmma) || ((others) && (head_dim) > 128))
+/* Of a block: the warps that compute, and one warp or a warpgroup that brings. */
+#define READ_BLOCK_THREADS(moves) (32 * (READ_WARPS + ((moves) ? WARPGROUP : 1)))
 
 /* Bytes of a ring of `stages` stages, perhaps 0, and of struct prefill_shared behind it. k_places is a multiple of
  * STAGE_TILES. */

@@ -20,7 +20,7 @@
 
 enum {
     READ_CONSUMERS = READ_WARPS * LANES,
-    READ_THREADS = READ_CONSUMERS + (READ_MOVES ? WARPGROUP : 1) * LANES,
+    READ_THREADS = READ_BLOCK_THREADS(READ_MOVES),
     TAIL_TOKENS = G_WGMMA ? ATOM_TOKENS : 0, /* more that the last item of a row may have: prefill_items.cuh */
     STAGE_COPIES = 2, /* calls of ring_fill that fill a stage: always this many, empty ones too */
     READ_BARRIER = 1, /* of all consumers */

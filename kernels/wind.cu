@@ -9,7 +9,7 @@
 #include "prelude.cuh"
 #include "sync.cuh"
 
-enum { WIND_THREADS = 256, TILE_WORDS_A_ROW = 8 /* of codes, in a narrow tile */ };
+enum { TILE_WORDS_A_ROW = 8 /* of codes, in a narrow tile */ };
 
 /* What a thread writes at once beside codes: a scale or an offset; of steps two, or a unit. */
 DEV int wind_numbers(int format) {

@@ -1,7 +1,7 @@
 """What pyproject.toml cannot say: the declarations made from the headers, the library, and a wheel's tag.
 
-REEL_STAGED names a folder with what build_wheel.sh has compiled (libreel.so, bin, lib, models) and
-REEL_WHEEL_PLATFORM its platform. Without them make compiles for this machine, against the system's
+REEL_STAGED names a folder with what build_wheel.sh has compiled (libreel.so, bin, lib, models),
+REEL_WHEEL_PLATFORM its platform and REEL_SBOM its bill of materials, which goes where PEP 770 wants it. Without them make compiles for this machine, against the system's
 libraries; REEL_SYSTEM_LIBRARY=1 leaves the library to the system's package.
 """
 import os
@@ -26,12 +26,10 @@ def compiled():
     command = all(subprocess.run(["pkg-config", "--exists", name]).returncode == 0
                   for name in ("libmicrohttpd", "libcurl"))
     built = "build/python"
-    targets = [f"{built}/libreel.so"] + ([f"{built}/reel"] if command else [])
+    names = ["libreel.so"] + (["bin/reel"] if command else [])
+    made = {name: SOURCE / built / "package" / name for name in names}
     subprocess.run(["make", "-C", str(SOURCE), f"-j{os.cpu_count()}", f"B={built}",
-                    "DEMO_FILES=python/demo_beside.c"] + targets, check=True)
-    made = {"libreel.so": SOURCE / built / "libreel.so"}
-    if command:
-        made["bin/reel"] = SOURCE / built / "reel"
+                    "DEMO_FILES=python/demo_beside.c"] + [f"{built}/package/{name}" for name in names], check=True)
     for file in (SOURCE / "models/demo").iterdir():
         made[f"models/demo/{file.name}"] = file
     return made
@@ -60,6 +58,12 @@ class Wheel(bdist_wheel):
     def get_tag(self):
         _, _, platform = super().get_tag()
         return "py3", "none", os.environ.get("REEL_WHEEL_PLATFORM", platform)
+
+    def egg2dist(self, egginfo_path, distinfo_path):
+        super().egg2dist(egginfo_path, distinfo_path)
+        if os.environ.get("REEL_SBOM"):
+            Path(distinfo_path, "sboms").mkdir()
+            shutil.copy2(os.environ["REEL_SBOM"], Path(distinfo_path, "sboms"))
 
 
 class Binary(Distribution):

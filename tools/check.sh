@@ -208,7 +208,7 @@ clients() {
 # The package reel of Python, by the Python of the system's packages, as it would be installed.
 python() {
     /usr/bin/python3 -c 'import cffi, numpy' 2>/dev/null || skip "no python3-cffi or no python3-numpy" || return
-    make -j"$jobs" build/release/reel build/release/libreel.so && make python PYTHON=/usr/bin/python3 &&
+    make -j"$jobs" all package fakes && make python PYTHON=/usr/bin/python3 &&
         /usr/bin/python3 -m unittest discover -s python/tests 2>&1
 }
 # What the package promises to programs that are checked (py.typed), by mypy's strictest rules. Older ones than 1.14 lack some of them.
@@ -244,7 +244,7 @@ told scripts access macros layers memory packages figures
 step tidy tidy
 told links
 # What those beside take is built before, not by two at a time.
-if wants clients || wants python; then make -s -j"$jobs" all >"$logs/all.log" 2>&1; fi
+if wants clients || wants python; then make -s -j"$jobs" all package fakes >"$logs/all.log" 2>&1; fi
 beside clients clients # these wait for pip
 beside python python
 beside types types

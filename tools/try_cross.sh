@@ -4,42 +4,18 @@
 # by the cross-compiler in a bare Debian 12 with no network. There apt installs the packages beside that architecture's
 # libraries, and an emulator runs what they bring: the demo model writes the text that this machine's program writes, and
 # examples/generate.c does, linked with the shared and with the static library. What is purged leaves no file behind.
-# Needs root, debootstrap and systemd-container; roots are kept in ROOTS (/var/tmp/reel-roots).
+# Needs root, debootstrap and systemd-container; bare roots are kept (bare_root.sh).
 # Prints what was shown, a line each. FOLDER/cross-ARCHITECTURE.log has all of it; the packages are left in FOLDER.
 set -eu
 cd "$(dirname "$0")/.."
 architecture=${1:-arm64}
 from=$(cd "${2:-build/dist}" && pwd)
-roots=${ROOTS:-/var/tmp/reel-roots}
 log=$from/cross-$architecture.log
 version=$(tools/version.sh)
-suite=bookworm
-[ "$(id -u)" = 0 ] || { echo "try_cross.sh: only root can make a root" >&2; exit 1; }
-for program in debootstrap systemd-nspawn; do
-    command -v $program >/dev/null || { echo "try_cross.sh: there is no $program" >&2; exit 1; }
-done
-mkdir -p "$roots"
-: >"$log"
-die() {
-    echo "try_cross.sh: $*; the end of $log:" >&2
-    tail -n 40 "$log" >&2
-    exit 1
-}
-if [ ! -e "$roots/$suite/etc/debian_version" ]; then
-    debootstrap --variant=minbase $suite "$roots/$suite.new" http://deb.debian.org/debian >>"$log" 2>&1 || die "debootstrap failed"
-    mv "$roots/$suite.new" "$roots/$suite"
-fi
-root=$roots/$suite.$architecture
-rm -rf "$root"
-cp -a "$roots/$suite" "$root"
-[ -n "${KEEP:-}" ] || trap 'rm -rf "$root"' EXIT
-cp -L /etc/resolv.conf "$root/etc/resolv.conf"
-mkdir -p "$root/proof/debs"
+# shellcheck source=tools/bare_root.sh
+. tools/bare_root.sh
+bare_root bookworm "$architecture"
 cp "$from/reel_$version"[-.]*.dsc "$from/reel_$version"[-.]*.tar.xz "$root/proof"
-inside() {
-    systemd-nspawn -q --register=no --keep-unit --timezone=off -D "$root" --pipe \
-        --setenv=DEBIAN_FRONTEND=noninteractive --setenv=LC_ALL=C.UTF-8 "$@" </dev/null >>"$log" 2>&1
-}
 inside sh -c "dpkg --add-architecture $architecture && apt-get update" || die "apt-get update failed"
 inside apt-get install -y --no-install-recommends "crossbuild-essential-$architecture" fakeroot || die "no cross-compiler"
 inside sh -c "cd /proof && dpkg-source -x reel_$version-*.dsc tree && cd tree &&

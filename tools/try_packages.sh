@@ -3,7 +3,7 @@
 # Installs the packages of FOLDER (build/dist) with apt in a bare root of Debian (bookworm; any suite that debootstrap knows),
 # booted by systemd-nspawn with no network: the demo model answers, man page and completions are there, the service starts,
 # answers with the key that it was handed, reloads and stops, and what is removed and purged leaves no file behind.
-# Needs root, debootstrap and systemd-container; roots are kept in ROOTS (/var/tmp/reel-roots).
+# Needs root, debootstrap and systemd-container; bare roots are kept (bare_root.sh).
 #   BUILD=1    builds the packages in the root from FOLDER's source package first, for suites whose libraries have other names
 #   TESTS=1    runs debian/tests of FOLDER's source package with autopkgtest in the booted root, too (the root fetches what they need)
 #   BOOT_SECONDS  most seconds of one boot (300)
@@ -12,48 +12,12 @@ set -eu
 cd "$(dirname "$0")/.."
 from=$(cd "${1:-build/dist}" && pwd)
 suite=${2:-bookworm}
-mirror=${3:-}
-keyring=${4:-}
-roots=${ROOTS:-/var/tmp/reel-roots}
 log=$from/try-$suite.log
 version=$(tools/version.sh)
-[ "$(id -u)" = 0 ] || { echo "try_packages.sh: only root can make and boot a root" >&2; exit 1; }
-for program in debootstrap systemd-nspawn; do
-    command -v $program >/dev/null || { echo "try_packages.sh: there is no $program" >&2; exit 1; }
-done
-mkdir -p "$roots"
-: >"$log"
-die() {
-    echo "try_packages.sh: $*; the end of $log:" >&2
-    tail -n 40 "$log" >&2
-    exit 1
-}
-
-# ---- a bare root, and a copy of it that is used up ----
-bare=$roots/$suite
-if [ ! -e "$bare/etc/debian_version" ]; then
-    echo "debootstrap $suite" >&2
-    # Ubuntu's suites are not all known by name to Debian's debootstrap; gutsy's script is every later one's.
-    script=
-    [ -e "/usr/share/debootstrap/scripts/$suite" ] || script=/usr/share/debootstrap/scripts/gutsy
-    components=
-    [ -z "$script" ] && [ "$(readlink "/usr/share/debootstrap/scripts/$suite")" != gutsy ] || components=--components=main,universe
-    # shellcheck disable=SC2086 # words or none
-    debootstrap --variant=minbase $components ${keyring:+--keyring="$keyring"} "$suite" "$bare.new" \
-        ${mirror:-http://deb.debian.org/debian} $script >>"$log" 2>&1 || die "debootstrap failed"
-    mv "$bare.new" "$bare"
-fi
-root=$roots/$suite.used
-rm -rf "$root"
-cp -a "$bare" "$root"
-[ -n "${KEEP:-}" ] || trap 'rm -rf "$root"' EXIT
-cp -L /etc/resolv.conf "$root/etc/resolv.conf"
-mkdir -p "$root/proof/debs" "$root/proof/source"
-# The zone is the root's: a file that is mounted over its own cannot be replaced by tzdata.
-inside() { # by the host's network
-    systemd-nspawn -q --register=no --keep-unit --timezone=off -D "$root" --pipe \
-        --setenv=DEBIAN_FRONTEND=noninteractive --setenv=LC_ALL=C.UTF-8 "$@" </dev/null >>"$log" 2>&1
-}
+# shellcheck source=tools/bare_root.sh
+. tools/bare_root.sh
+bare_root "$suite" used "${3:-}" "${4:-}"
+mkdir -p "$root/proof/source"
 inside apt-get update || die "apt-get update failed"
 inside apt-get install -y --no-install-recommends systemd systemd-sysv dbus curl || die "no systemd"
 

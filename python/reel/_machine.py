@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional, Union
 
 from ._library import NULL, Keeper, call, ffi, lib, sized, taken_text
 from ._model import Model
-from ._names import find_model, nvrtc_folder
+from ._names import find_model
 from ._session import Progress
 
 Name = Union[str, "os.PathLike[str]"]
@@ -21,8 +21,6 @@ def devices(*, cuda_dir: Optional[Name] = None, nvrtc_dir: Optional[Name] = None
     """What this machine has: "cpu" (cores, paths, memory), "gpus" (name, memory, versions, whether reel
     can use it) and "notes" (what is missing, what to do)."""
     keeper, options = Keeper(), sized("reel_devices_options")
-    if nvrtc_dir is None and cuda_dir is None:
-        nvrtc_dir = nvrtc_folder()
     options.cuda_dir = keeper.text(_path(cuda_dir), "path")
     options.nvrtc_dir = keeper.text(_path(nvrtc_dir), "path")
     out = ffi.new("char **")

@@ -15,7 +15,7 @@ from ._generation import Generation, GenerationOptions, Request
 from ._handles import ModelCore, Using
 from ._library import (Keeper, Listener, call, check, ffi, lib, on_log, on_progress,
                        optional_text, refuse, sized, text_of, wrong_state)
-from ._names import cache_folder, find_model, nvrtc_folder
+from ._names import cache_folder, find_model
 from ._pool import Pool
 from ._session import (Ids, Progress, Session, floats_pointer, id_array, ids_pointer)
 from ._tokenizer import Tokenizer
@@ -139,8 +139,8 @@ class Model:
             False ends it with `Cancelled`.
         gpu_options: settings for experiments: a mapping, or "key=value,key=value".
         cuda_dir: the only folder to look for the NVIDIA driver in.
-        nvrtc_dir: the only folder to look for NVRTC in, the compiler of kernels. None: that of the
-            packages that ``reel[cuda12]`` and ``reel[cuda13]`` bring, or where the system keeps it.
+        nvrtc_dir: the only folder to look for NVRTC in, the compiler of kernels. None: where
+            ``reel[cuda12]`` and ``reel[cuda13]`` put it beside this package, and where the system does.
         prompt_slice: positions of a prompt that are read in one turn; 0: as many as are fastest.
         weights: ``"int8"``, ``"int4"``, ``"fp8"``, ``"bf16"``: what wide weights become while loading.
         kv: ``"bf16"``, ``"int8"`` or ``"fp8"``: what sessions keep keys and values in.
@@ -207,8 +207,6 @@ class Model:
         options = sized("reel_model_options")
         if not isinstance(gpu_options, str) and gpu_options is not None:
             gpu_options = ",".join(f"{key}={value}" for key, value in gpu_options.items())
-        if nvrtc_dir is None and cuda_dir is None:
-            nvrtc_dir = nvrtc_folder()
         texts = {"device": device, "cpu_path": cpu_path, "chat_template": chat_template,
                  "chat_template_from": chat_template_from, "gpu_options": gpu_options,
                  "weights": weights, "kv": kv}

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Tuple, Union
+from typing import Iterator, List, Optional, Tuple, Union
 
 from ._errors import error_of
 from ._library import PACKAGE, lib
@@ -225,18 +225,3 @@ def _find_in_caches(repo: str, what: Optional[str]) -> Optional[Path]:
         folder = _snapshot(other, repo)
         found = _pick(folder, repo, what) if folder is not None else None
     return found
-
-
-def nvrtc_folder() -> Optional[str]:
-    """The folder of NVRTC where pip installed it (reel[cuda12] or reel[cuda13]); else None.
-
-    Found by place, without importing anything: nvidia/cuda_nvrtc/lib (CUDA 12) or nvidia/cu13/lib.
-    """
-    found = importlib.util.find_spec("nvidia")
-    folders: Dict[str, None] = {}
-    for base in (found.submodule_search_locations or []) if found is not None else []:
-        for inner in ("cu13/lib", "cuda_nvrtc/lib"):
-            folder = Path(base) / inner
-            if folder.is_dir() and any(folder.glob("libnvrtc.so.*")):
-                folders[str(folder)] = None
-    return next(iter(folders), None)

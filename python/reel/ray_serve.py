@@ -26,6 +26,7 @@ import logging
 import os
 import random
 import re
+import shlex
 import shutil
 import subprocess
 import threading
@@ -50,7 +51,7 @@ logger = logging.getLogger("ray.serve")
 LISTENING = re.compile(rb"listening at http://127\.0\.0\.1:(\d+)")
 # Of a connection, and not of what travels over it (RFC 9110, 7.6.1).
 HOP = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
-       "upgrade", "host", "content-length"}
+       "upgrade", "content-length"}
 KEY_CHARACTERS = 256         # of a prompt that is one text: how much of it says who belongs together
 MOST_PARSED = 4 << 20        # bytes of a body that is read for a key
 RETRY_S = 60                 # how long a request that nothing of has come back is asked again
@@ -63,7 +64,8 @@ class Settings(BaseModel):
     model_config = {"extra": "forbid"}
 
     models: Union[str, List[str]] = Field(description="[NAME=]MODEL of `reel serve`; one, a list, or with commas between")
-    options: List[str] = Field([], description="more words for `reel serve`, such as --ctx 8192 or --api-key-file FILE")
+    options: Union[str, List[str]] = Field([], description="more words for `reel serve`, a list or a line, such as --ctx 8192. Keys must be among them "
+                               "(--api-key-file FILE, or --config FILE with that), or --insecure, which lets everybody in")
     program: Optional[str] = Field(None, description="the program reel; without it the package's, or that of PATH")
     environment: Dict[str, str] = Field({}, description="more environment variables for it")
     replicas: int = Field(1, ge=1, description="how many; with autoscaling where it begins")
@@ -145,6 +147,8 @@ class Replica:
     async def __init__(self, command: Sequence[str], environment: Dict[str, str],  # type: ignore[misc]
                        start_s: float, drain_s: float) -> None:
         self.id = serve.get_replica_context().replica_id.unique_id
+        # The child compares the client's Host with a page's Origin and, where it has no keys, with this machine's names.
+        self.dropped = {"host"} if "--insecure" in command else set()
         self.drain_s = drain_s
         self.child = await asyncio.to_thread(Child, command, environment, start_s)
         self.client = aiohttp.ClientSession(
@@ -170,6 +174,7 @@ class Replica:
     async def answer(self, method: str, path: str, headers: List[Tuple[str, str]], body: bytes, *,
                      key: str = "", avoid: Sequence[str] = ()) -> AsyncIterator[Any]:
         """First (the code, the headers), then the body's bytes as they come. key and avoid are the router's."""
+        headers = [(n, v) for n, v in headers if n.lower() not in self.dropped]
         try:
             async with self.client.request(method, path, headers=headers, data=body, allow_redirects=False) as answer:
                 yield answer.status, [(n, v) for n, v in answer.headers.items() if n.lower() not in HOP]
@@ -366,12 +371,17 @@ def _command(settings: Settings) -> List[str]:
     models = settings.models.split(",") if isinstance(settings.models, str) else settings.models
     if not models or not all(models):
         raise ValueError(f"models is {settings.models!r}; it must name at least one model")
-    for word in settings.options:
-        if word.split("=")[0] in ("--port", "-p", "--host", "--bind", "--listen", "--tls-cert", "--tls-key"):
+    options = shlex.split(settings.options) if isinstance(settings.options, str) else settings.options
+    given = {word.split("=")[0] for word in options}
+    for word in ("--port", "-p", "--host", "--bind", "--listen", "--tls-cert", "--tls-key"):
+        if word in given:
             raise ValueError(f"options has {word}: where a replica listens is Ray's to say")
-    device = [] if "--device" in settings.options else ["--device", "gpu" if settings.gpus else "cpu"]
+    # A replica listens at loopback and so asks for no key by itself, but Ray's port is open to others.
+    if not given & {"--api-key", "--api-key-file", "--config", "--insecure"}:
+        raise ValueError("options has no keys: --api-key-file FILE names who may ask, --insecure lets everybody in who reaches Ray")
+    device = [] if "--device" in given else ["--device", "gpu" if settings.gpus else "cpu"]
     return [*words, "serve", *models, "--host", "127.0.0.1", "--port", "0", "--log", "none", "--sessions", str(settings.sessions),
-            *device, *settings.options]
+            *device, *options]
 
 
 def app(settings: Settings) -> serve.Application:

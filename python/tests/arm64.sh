@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs the wheel for 64-bit ARM under qemu: the command, the package, and the tests named. Python and its libraries are
-# Debian's packages for arm64, unpacked and not installed; numpy and cffi are PyPI's. Takes minutes.
+# Debian's packages for arm64, unpacked and not installed; numpy and cffi are PyPI's. The wheel of the speech demo is taken
+# from beside WHEEL, if it is there. Takes minutes.
 # usage: arm64.sh WHEEL [FOLDER] [TEST...]; FOLDER keeps what was fetched, default build/arm64
 set -eu
 cd "$(dirname "$0")/../.."
@@ -33,14 +34,19 @@ if [ ! -d "$folder/site/numpy" ]; then
         --dest "$folder" numpy cffi
     for one in "$folder"/*.whl; do python3 -m zipfile -e "$one" "$folder/site"; done
 fi
-rm -rf "$folder/site/reel" "$folder/site"/reel_command.py
-python3 -m zipfile -e "$wheel" "$folder/site"
+rm -rf "$folder/site/reel" "$folder/site"/reel_command.py "$folder/site/reel_demo_speech"
+for one in "$wheel" "$(dirname "$wheel")"/reel_demo_speech-*.whl; do
+    [ ! -e "$one" ] || python3 -m zipfile -e "$one" "$folder/site"
+done
 chmod +x "$folder/site/reel/bin/reel"
+mkdir -p "$folder/root/usr/lib/python3"
+ln -sfn "$folder/site" "$folder/root/usr/lib/python3/dist-packages" # where Debian's Python looks
 # What the tests start is the emulator, too.
 printf '#!/bin/sh\nexec qemu-aarch64 -L "%s/root" "%s/site/reel/bin/reel" "$@"\n' "$folder" "$folder" >"$folder/command"
-chmod +x "$folder/command"
+printf '#!/bin/sh\nexec qemu-aarch64 -L "%s/root" "%s/root/usr/bin/python3.11" "$@"\n' "$folder" "$folder" >"$folder/python"
+chmod +x "$folder/command" "$folder/python"
 emulated() {
-    qemu-aarch64 -L "$folder/root" -E PYTHONHOME="$folder/root/usr" -E PYTHONPATH="$folder/site:python/tests" \
+    qemu-aarch64 -L "$folder/root" -E PYTHONHOME="$folder/root/usr" -E PYTHONPATH=python/tests \
         -E REEL_TEST_INSTALLED=1 -E HOME="$folder" -E REEL_COMMAND="$folder/command" "$@"
 }
 emulated "$folder/site/reel/bin/reel" run demo "Emma" -n 8 --temp 0
@@ -51,4 +57,8 @@ import reel
 model = reel.Model("demo")
 print(platform.machine(), reel.library_path.endswith("reel/libreel.so"), model)
 print(model.generate("Emma", max_tokens=8, temperature=0).text())'
-[ $# = 0 ] || emulated "$folder/root/usr/bin/python3.11" -m unittest "$@"
+[ $# = 0 ] || emulated "$folder/root/usr/bin/python3.11" -c '
+import sys
+import unittest
+sys.executable = sys.argv.pop(1)
+unittest.main(module=None)' "$folder/python" "$@"

@@ -37,7 +37,7 @@ class Archive(unittest.TestCase):
     def plan(self):
         """What make would do for a wheel's library and command; nothing is built."""
         return subprocess.run(["make", "-n", "-s", "B=build/python", "DEMO_FILES=python/demo_beside.c", "PKG_CFLAGS=", "PKG_LIBS=",
-                               "build/python/libreel.so", "build/python/reel"], cwd=self.top, text=True, capture_output=True)
+                               "build/python/package/libreel.so", "build/python/package/bin/reel"], cwd=self.top, text=True, capture_output=True)
 
     def test_make_finds_all_that_it_builds_from(self):
         done = self.plan()

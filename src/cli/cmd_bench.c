@@ -447,8 +447,8 @@ const struct cli_command cmd_bench = {
         "ids than it makes alone.\n\n"
         "Before anything is timed, the logits of a few positions are compared with the plain "
         "reference; when they differ beyond rounding (reel verify says how that is measured), no "
-        "speed is printed. A GPU holds weights as bf16: the reference's are then rounded likewise, "
-        "and the line under the table says which weights were timed.",
+        "speed is printed. Where a GPU holds weights as bf16 the reference's are rounded "
+        "likewise, and the line under the table says which weights were timed.",
     .groups = { &group, &cli_sampling_group, &cli_speculation_group, &cli_model_group },
     .run = run,
 };

@@ -129,7 +129,7 @@ const struct cli_command cmd_verify = {
         "token ids with what another program computed. tools/make_greedy_golden.py writes such "
         "files "
         "with Hugging Face transformers.\n\n"
-        "A GPU holds weights as bf16. The references then get the same rounded weights, and what "
+        "Where a GPU holds weights as bf16 the references get the same rounded weights, and what "
         "rounding a quantised or wider file does to the logits is said in a line of its own.\n\n"
         "A different winner is accepted only as a tie: where the golden's two largest logits are "
         "within two bf16 steps of each other. The exit status is 1 when a check fails.",

@@ -1,6 +1,7 @@
 #include "cli/options.h"
 
 #include "base/memory.h"
+#include "base/numbers.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,8 +14,6 @@
 
 #define NEAREST_MAX_BYTES 200 /* a repository's name has up to 193 */
 #define LEAST_BEGINNING   3
-
-static int least_of(int a, int b) { return a < b ? a : b; }
 
 static char small(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 
@@ -35,9 +34,9 @@ static int edits(const char *a, const char *b) {
         row[0] = i;
         for (int j = 1; j <= m; j++) {
             row[j] = last[j - 1] + differ(a[i - 1], b[j - 1]);
-            row[j] = least_of(row[j], least_of(last[j], row[j - 1]) + 1);
+            row[j] = int_min(row[j], int_min(last[j], row[j - 1]) + 1);
             if (i > 1 && j > 1 && !differ(a[i - 1], b[j - 2]) && !differ(a[i - 2], b[j - 1]))
-                row[j] = least_of(row[j], before[j - 2] + 1);
+                row[j] = int_min(row[j], before[j - 2] + 1);
         }
     }
     return rows[n % 3][m];
@@ -55,12 +54,12 @@ static bool begins(const char *a, const char *b) {
  * better than two. */
 static int distance(const char *text, const char *word) {
     const int n = 2 * edits(text, word);
-    return begins(text, word) ? least_of(n, 3) : n;
+    return begins(text, word) ? int_min(n, 3) : n;
 }
 
 const char *cli_nearest(const char *text, const char *const *words) {
     /* half of the letters wrong is another word */
-    int best = 2 * least_of((int)strlen(text) / 2 + 1, 4);
+    int best = 2 * int_min((int)strlen(text) / 2 + 1, 4);
     const char *nearest = NULL;
     for (; *words; words++) {
         const int n = distance(text, *words);

@@ -131,7 +131,7 @@ enum reel_status engine_open(struct engine *engine, const struct model_config *c
                              const struct weights *weights, const struct kernels *kernels,
                              enum kv_form kv, int n_threads, struct reel_error *err);
 /* The engine of a draft layer, on the threads of another engine, which outlives it: `config` and
- * `weights` are those of draft_model.h. Its runs have embeddings, which draft_inputs makes. */
+ * `weights` are those of draft_model.h. Its runs have embeddings, which draft_layer.c makes. */
 enum reel_status engine_open_draft(struct engine *engine, const struct model_config *config,
                                    const struct weights *weights, const struct engine *other,
                                    struct reel_error *err);

@@ -25,8 +25,8 @@ static inline enum ref_rounding ref_rounding_of(enum reel_rounding rounding) {
 }
 
 /* The values of a matrix that a product uses. AS_STORED are those of the file. AS_BF16 are the same
- * rounded to bf16, one by one: what a GPU holds of a quantised, float16 or float32 file. Of a bf16
- * file both are equal. */
+ * rounded to bf16, one by one: what a GPU holds of a float16 or float32 file, and of codes that it
+ * does not keep. Of a bf16 file both are equal. */
 enum ref_weights { REF_AS_STORED, REF_AS_BF16 };
 
 /* x = E[id] */

@@ -1,5 +1,5 @@
-/* The forward pass, top to bottom: eval -> run_chunk -> attention_block and ffn_block of each layer
- * -> output. Positions go through in chunks only so that each weight row is widened once for many
+/* The forward pass, top to bottom: eval -> run_chunk -> mixer_block and ffn_block of each layer ->
+ * output. Positions go through in chunks only so that each weight row is widened once for many
  * of them; no value depends on where the cuts are. */
 #include "cpu/reference_model.h"
 

@@ -1,19 +1,19 @@
 #include "model/vocabularies.h"
 
+#include "base/numbers.h"
+
 #include <stdio.h>
 #include <string.h>
 
 static const char *name_of(const struct model *m) { return m->name ? m->name : "a model"; }
 
-static int least(int a, int b) { return a < b ? a : b; }
-
 /* How many ids both have. Rows of the output matrix without a token are padding, of one vocabulary
  * or, where both have the same tokens, of both. */
 static int common_ids(const struct model *model, const struct model *draft) {
-    const int rows = least(model->config.vocab, draft->config.vocab);
+    const int rows = int_min(model->config.vocab, draft->config.vocab);
     if (!model->tokenizer || !draft->tokenizer) return rows;
     const int n = tokenizer_size(model->tokenizer), n_draft = tokenizer_size(draft->tokenizer);
-    return n == n_draft ? rows : least(least(n, n_draft), rows);
+    return n == n_draft ? rows : int_min(int_min(n, n_draft), rows);
 }
 
 static bool is_same(const struct reel_tokenizer *a, const struct reel_tokenizer *b, int32_t id) {

@@ -84,6 +84,28 @@ static void loader_parts(uint64_t *bytes, const struct plan *p, const struct mod
     bytes[GPU_STAGING] = bytes[GPU_HOST_STAGING] = stage;
 }
 
+bool gpu_has_columns(struct plan *columns, const struct plan *one, int i, bool follows) {
+    struct plan larger;
+    for (int j = 1; j < PLAN_COLUMN_SIZES && i == 0 && follows; j++)
+        if (plan_columns(&larger, one, plan_column_size(j), follows, NULL) == REEL_OK) return false;
+    return plan_columns(columns, one, plan_column_size(i), follows, NULL) == REEL_OK;
+}
+
+uint64_t gpu_column_bytes(const struct plan *columns) {
+    return (uint64_t)columns->n_words * 8 + columns->kept_bytes;
+}
+
+/* Launches that leave time stamps have one column. */
+static void column_parts(uint64_t *bytes, const struct plan *p, bool follows,
+                         const struct gpu_memory_use *use) {
+    struct plan columns;
+    uint64_t sum = 0;
+    for (int i = 0; i < PLAN_COLUMN_SIZES && !use->profile_tokens; i++)
+        if (gpu_has_columns(&columns, p, i, follows)) sum += gpu_column_bytes(&columns);
+    bytes[follows ? GPU_DRAFT_WORDS : GPU_STEP_WORDS] = sum;
+    if (sum) bytes[follows ? GPU_DRAFT_MAILBOX : GPU_STEP_MAILBOX] = sizeof(struct decode_mailbox);
+}
+
 /* ---- a session ------------------------------------------------------------------------------- */
 
 static size_t take(size_t *at, size_t n_bytes) {
@@ -170,20 +192,27 @@ uint64_t gpu_memory_of(const struct gpu_memory_plan *m, enum gpu_owner owner, bo
     return owner == GPU_OF_LOADER ? GPU_STAGES * sum : sum;
 }
 
-uint64_t gpu_memory_most(const struct gpu_memory_plan *m) {
+static uint64_t of_columns(const struct gpu_memory_plan *m) {
+    return gpu_memory_of(m, GPU_OF_STEP, false) + gpu_memory_of(m, GPU_OF_DRAFTS, false);
+}
+
+static uint64_t most_with(const struct gpu_memory_plan *m, uint64_t columns) {
     const uint64_t session = gpu_memory_of(m, GPU_OF_SESSION, false) +
                              gpu_memory_of(m, GPU_OF_USE, false) +
                              gpu_memory_of(m, GPU_OF_POOL, false);
     return gpu_memory_of(m, GPU_OF_MODEL, false) +
-           u64_max(gpu_memory_of(m, GPU_OF_LOADER, false), session);
+           u64_max(gpu_memory_of(m, GPU_OF_LOADER, false), session + columns);
 }
+
+uint64_t gpu_memory_most(const struct gpu_memory_plan *m) { return most_with(m, of_columns(m)); }
+uint64_t gpu_memory_least(const struct gpu_memory_plan *m) { return most_with(m, 0); }
 
 /* Positions that fit beside the model and the rest of a session. */
 static int most_context(const struct gpu_memory_plan *m, const struct plan *p,
                         const struct model_config *c) {
-    const uint64_t fixed = gpu_memory_of(m, GPU_OF_MODEL, false) +
-                           gpu_memory_of(m, GPU_OF_SESSION, false) +
-                           gpu_memory_of(m, GPU_OF_USE, false) + m->bytes[GPU_STATES];
+    const uint64_t fixed =
+        gpu_memory_of(m, GPU_OF_MODEL, false) + gpu_memory_of(m, GPU_OF_SESSION, false) +
+        gpu_memory_of(m, GPU_OF_USE, false) + of_columns(m) + m->bytes[GPU_STATES];
     if (p->gpu.memory_bytes <= fixed) return 0;
     const uint64_t pages = (p->gpu.memory_bytes - fixed) / p->kv_page_bytes;
     return pages < (uint64_t)gpu_kv_pages(p, c->max_context)
@@ -202,5 +231,7 @@ void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *p,
     session_parts(m->bytes, p, c, m->context, use);
     packed_parts(m->bytes, p, use);
     saving_parts(m->bytes, p, use);
+    column_parts(m->bytes, p, false, use);
+    column_parts(m->bytes, p, true, use);
     m->most_context = most_context(m, p, c);
 }

@@ -1,6 +1,6 @@
 /* How much memory a model and a session take on a GPU. Only this file says sizes: `inspect
  * --plan` prints them before anything is allocated, and src/cuda takes every allocation by its
- * part. */
+ * part, but for pinned memory of a size that runtime asks for (backend_ops.host_alloc). */
 #ifndef REEL_PLAN_GPU_MEMORY_PLAN_H
 #define REEL_PLAN_GPU_MEMORY_PLAN_H
 
@@ -16,6 +16,8 @@ enum gpu_owner {
     GPU_OF_USE,    /* a session's, taken with its first use */
     GPU_OF_POOL,   /* taken from a pool of the model as a session grows */
     GPU_OF_SAVING, /* the model's, taken when a session is first saved or restored */
+    GPU_OF_STEP,   /* the model's, taken when several sessions first decode at a time */
+    GPU_OF_DRAFTS, /* the model's, taken when a session that decodes alone first takes drafts */
     GPU_OF_PACKING
 };
 
@@ -53,6 +55,10 @@ enum gpu_owner {
     PART(GPU_GIVEN_EMBEDDINGS, GPU_OF_USE, false, "given embeddings")                              \
     PART(GPU_STAMPS, GPU_OF_SESSION, false, "time stamps")                                         \
     PART(GPU_MAPPED, GPU_OF_SESSION, true, "a session's mailbox")                                  \
+    PART(GPU_STEP_WORDS, GPU_OF_STEP, false, "exchange words of several sessions")                 \
+    PART(GPU_STEP_MAILBOX, GPU_OF_STEP, true, "a mailbox of several sessions")                     \
+    PART(GPU_DRAFT_WORDS, GPU_OF_DRAFTS, false, "exchange words of drafts")                        \
+    PART(GPU_DRAFT_MAILBOX, GPU_OF_DRAFTS, true, "a mailbox of drafts")                            \
     PART(GPU_PACKED, GPU_OF_PACKING, false, "ids of packed texts")                                 \
     PART(GPU_PACKED_HOST, GPU_OF_PACKING, true, "ids and vectors of packed texts")
 
@@ -93,11 +99,20 @@ void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *plan,
 
 /* Bytes of all parts of one owner, on the device or pinned on the host. */
 uint64_t gpu_memory_of(const struct gpu_memory_plan *m, enum gpu_owner owner, bool pinned);
-/* Most device bytes at a time: the model with one full session, or with its loader when that is
- * more. */
+/* Most device bytes at a time: the model with one full session and all that several take together,
+ * or with its loader when that is more. */
 uint64_t gpu_memory_most(const struct gpu_memory_plan *m);
+/* Without what GPU_OF_STEP and GPU_OF_DRAFTS take: sessions do without, one after the other. */
+uint64_t gpu_memory_least(const struct gpu_memory_plan *m);
 /* The name that errors have for a part. */
 const char *gpu_part_text(enum gpu_part part);
+
+/* Whether a model whose plan for one column is `one` has a program for passes of
+ * plan_column_size(i) columns, and its plan. One for two columns with drafts is never compiled
+ * where there is a larger one: for a draft or two that does as well. */
+bool gpu_has_columns(struct plan *columns, const struct plan *one, int i, bool follows);
+/* Bytes of a program's words: GPU_STEP_WORDS and GPU_DRAFT_WORDS are those of all programs. */
+uint64_t gpu_column_bytes(const struct plan *columns);
 
 /* Pages of the KV cache that n positions take. */
 int gpu_kv_pages(const struct plan *plan, int n);

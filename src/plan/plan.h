@@ -198,7 +198,9 @@ enum reel_status plan_make(struct plan *plan, const struct model_config *config,
                            const struct gpu_limits *gpu, const struct plan_options *options,
                            struct reel_error *err);
 
-enum { PLAN_MOST_COLUMNS = ARGS_MAX_COLUMNS };
+/* There are passes of so many sizes: 2, 4 and 8 columns. */
+enum { PLAN_MOST_COLUMNS = ARGS_MAX_COLUMNS, PLAN_COLUMN_SIZES = 3 };
+static inline int plan_column_size(int i) { return 2 << i; }
 
 /* The plan for passes of 2, 4 or 8 columns (kernels/columns.cu) of a model whose plan for one
  * column is `one`: groups, tapes, warps and the order of all sums are the same; rings and caps are

@@ -169,7 +169,7 @@ void plan_prefill(struct plan *p, const struct model_config *c, const struct pla
     /* wgmma is of this architecture alone, neither of older nor of newer ones */
     p->wgmma = p->compute == 90 && p->gpu.compute == 90;
     const bool moves = REGISTERS_MOVE(p->wgmma, p->registers_consumer > 0, p->head_dim);
-    p->prefill_threads = (READ_WARPS + (moves ? WARPGROUP : 1)) * 32;
+    p->prefill_threads = READ_BLOCK_THREADS(moves);
     plan_prefill_scratch(&p->scratch, p, p->prefill_tokens);
 }
 

@@ -215,15 +215,20 @@ static void print_model_memory(struct page *out, const struct plan *p,
 }
 
 /* Prints the bytes that a model, its loader and a session take, on the device or pinned on the
- * host, and what is taken once a session makes vectors of texts or is saved. */
+ * host, and what is taken once several sessions decode, one takes drafts, makes vectors of texts or
+ * is saved. */
 static void print_exact(struct page *out, const struct gpu_memory_plan *m, const char *where,
                         bool pinned) {
+    const uint64_t step = gpu_memory_of(m, GPU_OF_STEP, pinned);
+    const uint64_t drafts = gpu_memory_of(m, GPU_OF_DRAFTS, pinned);
     const uint64_t packing = gpu_memory_of(m, GPU_OF_PACKING, pinned);
     const uint64_t saving = gpu_memory_of(m, GPU_OF_SAVING, pinned);
     PRINT(out, "  %-16s %llu the model, %llu more while loading, %llu a session", where,
           (unsigned long long)gpu_memory_of(m, GPU_OF_MODEL, pinned),
           (unsigned long long)gpu_memory_of(m, GPU_OF_LOADER, pinned),
           (unsigned long long)gpu_memory_of(m, GPU_OF_SESSION, pinned));
+    if (step) PRINT(out, ", %llu more for several sessions", (unsigned long long)step);
+    if (drafts) PRINT(out, ", %llu more for drafts", (unsigned long long)drafts);
     if (packing) PRINT(out, ", %llu more for packed texts", (unsigned long long)packing);
     if (saving) PRINT(out, ", %llu more for saving sessions", (unsigned long long)saving);
     PRINT(out, "\n");
@@ -237,6 +242,10 @@ static void print_memory(struct page *out, const struct plan *p, const struct mo
     print_model_memory(out, p, &m);
     PRINT(out, "  %-16s %10.1f  besides K and V\n", "a session",
           mb(gpu_memory_of(&m, GPU_OF_SESSION, false) + gpu_memory_of(&m, GPU_OF_USE, false)));
+    const uint64_t step = m.bytes[GPU_STEP_WORDS], drafts = m.bytes[GPU_DRAFT_WORDS];
+    if (step + drafts)
+        PRINT(out, "  %-16s %10.1f  for several sessions, %.1f for drafts, once there are\n",
+              "columns' words", mb(step), mb(drafts));
     if (states)
         PRINT(out, "  %-16s %10.1f  at most: the live one, and %d that are kept\n", "its states",
               mb(states), MEMORY_PLAN_CHECKPOINTS);

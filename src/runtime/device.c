@@ -2,11 +2,14 @@
 
 #include <string.h>
 
+const struct machine_ops *device_gpus(void) { return cuda_backend.machine; }
+const struct machine_ops *device_processors(void) { return cpu_backend.machine; }
+
 bool device_is_auto(const char *name) { return !name || strcmp(name, "auto") == 0; }
 
 enum reel_status device_choose(struct device *device, const char *name,
                                const struct backend_folders *folders, struct reel_error *err) {
-    const struct machine_ops *gpus = cuda_backend.machine;
+    const struct machine_ops *gpus = device_gpus();
     *device = (struct device){ .ops = &cpu_backend };
     if (name && strcmp(name, "cpu") == 0) return REEL_OK;
     if (!device_is_auto(name)) {

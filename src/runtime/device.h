@@ -1,9 +1,13 @@
-/* Which backend runs a model, and on which device: the one place that turns the text of
- * reel_model_options.device into both. */
+/* Which backend runs a model, and on which device: the one place that knows the backends, and turns
+ * the text of reel_model_options.device into one of them. */
 #ifndef REEL_RUNTIME_DEVICE_H
 #define REEL_RUNTIME_DEVICE_H
 
 #include "runtime/backend.h"
+
+/* The machine's GPUs and its processors, whatever a model runs on. */
+const struct machine_ops *device_gpus(void);
+const struct machine_ops *device_processors(void);
 
 struct device {
     const struct backend_ops *ops;

@@ -1,6 +1,6 @@
 /* reel_devices: what this machine has, as its backends describe it. */
 #include "base/struct_size.h"
-#include "runtime/backend.h"
+#include "runtime/device.h"
 
 enum reel_status reel_devices(const struct reel_devices_options *given, char **json,
                               struct reel_error *err) {
@@ -13,8 +13,8 @@ enum reel_status reel_devices(const struct reel_devices_options *given, char **j
     status = struct_read(&options, sizeof options, given, "reel_devices_options", err);
     if (status != REEL_OK) return status;
     const struct backend_folders folders = { options.cuda_dir, options.nvrtc_dir };
-    status = cuda_backend.machine->describe(&gpus, &notes, &folders, err);
-    if (status == REEL_OK) status = cpu_backend.machine->describe(&cpus, &none, &folders, err);
+    status = device_gpus()->describe(&gpus, &notes, &folders, err);
+    if (status == REEL_OK) status = device_processors()->describe(&cpus, &none, &folders, err);
     if (status != REEL_OK) {
         json_decref(gpus);
         json_decref(notes);

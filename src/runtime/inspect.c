@@ -474,8 +474,7 @@ static enum reel_status print_plan(const struct inspection *in,
     if (in->problem.status != REEL_OK) {
         return err_set(err, in->problem.status, "%s", in->problem.text);
     }
-    enum reel_status status =
-        cuda_backend.machine->wishes(&wishes, &narrow, options->gpu_options, err);
+    enum reel_status status = device_gpus()->wishes(&wishes, &narrow, options->gpu_options, err);
     if (status == REEL_OK) status = find_gpu(&limits, options->gpu, err);
     if (status == REEL_OK && narrow != NARROW_NEVER)
         status = find_formats(in, (enum narrow_wish)narrow, wishes.formats, err);

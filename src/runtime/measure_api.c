@@ -35,7 +35,7 @@ enum reel_status reel_gpu_option(int index, struct reel_gpu_option *option,
                                  struct reel_error *err) {
     struct reel_gpu_option own;
     err_clear(err);
-    enum reel_status status = cuda_backend.machine->option(&own, index, err);
+    enum reel_status status = device_gpus()->option(&own, index, err);
     return status == REEL_OK ? struct_write(option, &own, sizeof own, "reel_gpu_option", err)
                              : status;
 }

@@ -156,6 +156,14 @@ try:
         code, said = asyncio.run(go())
         equal((code, said["error"]["type"]), (400, "invalid_request_error"))
 
+    @trial("pages of the server's own name are let in, others are not")
+    def _():
+        async def go(origin):
+            async with client_session() as session:
+                async with session.get(url + "/v1/models", headers={**HEADERS, "Origin": origin}) as a:
+                    return a.status
+        equal([asyncio.run(go(origin)) for origin in (url, "http://elsewhere")], [200, 403])
+
     @trial("conversations stay with the replica that holds their beginning")
     def _():
         found = 0
@@ -315,12 +323,19 @@ try:
             config = ServeDeploySchema(**yaml.safe_load(f))
         os.environ["REEL_COMMAND"] = os.path.abspath(PACED)
         app(config.applications[0].args)
-        for wrong in ({"models": "demo", "gpu": 1}, {"models": "demo", "options": ["--port", "1"]}, {"models": "demo", "gpus": 2}, {}):
+        app({"models": "demo", "options": "--ctx 2048 --insecure"})
+        for wrong in ({"models": "demo", "gpu": 1}, {"models": "demo", "options": ["--port", "1"]}, {"models": "demo", "options": "--api-key-file f --port=1"},
+                      {"models": "demo", "gpus": 2}, {"models": "demo"}, {"models": "demo", "options": "--ctx 2048"}, {}):
             try:
                 app(wrong)
             except ValueError:
                 continue
             raise AssertionError(f"{wrong} was taken")
+
+    @trial("with --insecure whoever reaches Ray is let in")
+    def _():
+        deploy(replicas=1, options="--ctx 2048 --chat-template chatml --insecure")
+        wait_for("a server without keys", lambda: get(url + "/v1/models", {"Host": "elsewhere"})[0] == 200, 60)
 
     @trial("all ends with Ray")
     def _():

@@ -113,7 +113,7 @@ static void model_and_sessions_take_what_is_said(void **state) {
 
 struct printed {
     unsigned long long model, loading, session;
-    unsigned long long packing, saving; /* 0: not said */
+    unsigned long long packing, saving, step, drafts; /* 0: not said */
 };
 
 /* The number before these words in a line, or 0. */
@@ -132,7 +132,9 @@ static struct printed find(const char *page, const char *line) {
                                .loading = number_before(at, " more while loading"),
                                .session = number_before(at, " a session"),
                                .packing = number_before(at, " more for packed texts"),
-                               .saving = number_before(at, " more for saving sessions") };
+                               .saving = number_before(at, " more for saving sessions"),
+                               .step = number_before(at, " more for several sessions"),
+                               .drafts = number_before(at, " more for drafts") };
     return p;
 }
 
@@ -153,6 +155,19 @@ static void restore_a_position(struct fixture *f, struct backend_state *s) {
     assert_non_null(zeros);
     good(cuda_backend.restore(s, 1, zeros, n, &f->err), f);
     free(zeros);
+}
+
+/* Of passes of several columns. The dense model's shape has none. */
+static void make_programs(struct fixture *f, struct cuda_programs *programs,
+                          unsigned long long bytes, unsigned long long pinned) {
+    const struct fake_live before = f->cuda->live;
+    const bool some = cuda_programs_largest(loaded(f), programs->follows) >= 0;
+    assert_int_equal(bytes > 0, some);
+    assert_int_equal(pinned > 0, some);
+    cuda_programs_make(f->m.gpu->backend, programs, true);
+    assert_int_equal(programs->why[0], 0);
+    assert_int_equal(f->cuda->live.bytes - before.bytes, bytes);
+    assert_int_equal(f->cuda->live.host_bytes - before.host_bytes, pinned);
 }
 
 /* As `inspect --plan` has it: tuned as usual, with a session of the model's whole context. */
@@ -189,6 +204,8 @@ static void what_is_printed_is_taken(void **state) {
     assert_int_equal(f->cuda->live.host_bytes - before, pinned.saving);
     cuda_state_close(s);
     assert_int_equal(f->cuda->live.bytes, device.model);
+    make_programs(f, &f->m.gpu->backend->step, device.step, pinned.step);
+    make_programs(f, &f->m.gpu->backend->drafts, device.drafts, pinned.drafts);
     buffer_release(&page);
 }
 

@@ -595,6 +595,11 @@ static void gpu_memory_is_added_up(void **state) {
                                               gpu_memory_of(&m, GPU_OF_SESSION, false) + b[GPU_KV] +
                                               gpu_memory_of(&m, GPU_OF_USE, false));
     assert_int_equal(m.most_context, 40960);
+    plan = made(&config, "h200", NULL);
+    gpu_memory_plan_fill(&m, &plan, &config, 1000, &gpu_memory_usual);
+    assert_true(b[GPU_STEP_WORDS] > 0 && b[GPU_DRAFT_WORDS] > 0);
+    assert_int_equal(gpu_memory_most(&m),
+                     gpu_memory_least(&m) + b[GPU_STEP_WORDS] + b[GPU_DRAFT_WORDS]);
     struct model_config large = config_of("qwen3-8b");
     plan = made(&large, "rtx4090", NULL);
     assert_int_equal(plan.prefill_tokens, 2048);

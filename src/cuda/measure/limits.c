@@ -16,10 +16,6 @@
 #include <string.h>
 
 enum {
-    LANES = 32,
-    READ_THREADS = LIMITS_READERS * LANES,
-    EXCHANGE_THREADS = LIMITS_GATHERERS + LANES,
-    SCATTER_THREADS = 256,
     SCATTER_BLOCKS_A_SM = 8,
     MOST_REPEATS = 16,
     MOST_LAUNCHES = 256,
@@ -173,7 +169,7 @@ static enum reel_status launch_kernel(struct bench *b, const struct cuda_functio
 static enum reel_status fill_with_noise(struct bench *b, struct reel_error *err) {
     struct limits_args args = { .data = cuda_pointer(b->data), .span = b->data_bytes };
     enum reel_status status =
-        launch_kernel(b, &b->scatter, b->gpu.facts.n_sms, SCATTER_THREADS, 0, &args, err);
+        launch_kernel(b, &b->scatter, b->gpu.facts.n_sms, LIMITS_SCATTER_THREADS, 0, &args, err);
     return status == REEL_OK ? cuda_wait(&b->gpu, NULL, "filling memory", err) : status;
 }
 
@@ -183,8 +179,8 @@ static enum reel_status time_read(struct bench *b, struct limits_args *args, dou
     float elapsed = 0;
     enum reel_status status = cuda_event_record(&b->gpu, b->from, NULL, err);
     if (status == REEL_OK)
-        status =
-            launch_kernel(b, &b->read_all, b->gpu.facts.n_sms, READ_THREADS, shared, args, err);
+        status = launch_kernel(b, &b->read_all, b->gpu.facts.n_sms, LIMITS_READ_THREADS, shared,
+                               args, err);
     if (status == REEL_OK) status = cuda_event_record(&b->gpu, b->to, NULL, err);
     if (status == REEL_OK) status = cuda_event_wait(&b->gpu, b->to, err);
     if (status == REEL_OK) status = cuda_event_ms(&b->gpu, b->from, b->to, &elapsed, err);
@@ -270,7 +266,7 @@ static enum reel_status time_exchange(struct bench *b, const struct exchange *x,
         status = cuda_fill(&b->gpu, b->words, 0, (size_t)2 * WORD_STRIDE * 8, NULL, err);
     if (status == REEL_OK) status = cuda_fill(&b->gpu, b->results, 0, results_bytes(b), NULL, err);
     if (status == REEL_OK)
-        status = launch_kernel(b, &b->exchange, x->blocks, EXCHANGE_THREADS,
+        status = launch_kernel(b, &b->exchange, x->blocks, LIMITS_EXCHANGE_THREADS,
                                LIMITS_RING_AT + x->cap_bytes, &args, err);
     if (status == REEL_OK) status = cuda_wait(&b->gpu, NULL, "the exchange kernel", err);
     if (status == REEL_OK)
@@ -355,7 +351,8 @@ static enum reel_status time_launch(struct bench *b, int blocks, uint64_t value,
                                     double us[3], struct reel_error *err) {
     struct limits_args args = { .mailbox = cuda_pointer(b->mailbox_address), .value = value };
     const double start = clock_ms();
-    enum reel_status status = launch_kernel(b, &b->touch, blocks, EXCHANGE_THREADS, 0, &args, err);
+    enum reel_status status =
+        launch_kernel(b, &b->touch, blocks, LIMITS_EXCHANGE_THREADS, 0, &args, err);
     us[0] = (clock_ms() - start) * 1e3;
     if (status == REEL_OK && watch) status = wait_for_word(b, value, start, err);
     us[1] = (clock_ms() - start) * 1e3;

@@ -30,7 +30,7 @@ static enum reel_status check_memory(const struct backend *b, struct reel_error 
     uint64_t n_free = 0, n_total = 0;
     enum reel_status status = cuda_memory(&b->gpu, &n_free, &n_total, err);
     if (status != REEL_OK) return status;
-    const uint64_t wanted = gpu_memory_most(&b->memory), scratch = b->memory.bytes[GPU_PROMPTS];
+    const uint64_t wanted = gpu_memory_least(&b->memory), scratch = b->memory.bytes[GPU_PROMPTS];
     const uint64_t model = gpu_memory_of(&b->memory, GPU_OF_MODEL, false);
     const uint64_t staging = gpu_memory_of(&b->memory, GPU_OF_LOADER, false);
     const uint64_t session = wanted - model;

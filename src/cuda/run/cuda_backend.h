@@ -2,8 +2,9 @@
  *
  * This room, src/cuda/run, runs a model: it sees the driver and compile rooms beside it, and plan,
  * model and base. Of the measure room it includes only what it must: it hands a launch's time
- * stamps to cuda_profile.h, and it lets cuda_prefill_timer.h put events between a prompt's
- * launches. Each module has a header of its own with the types that it owns:
+ * stamps to cuda_profile.h, it lets cuda_prefill_timer.h put events between a prompt's launches,
+ * and its table names the machine's calls, cuda_machine.h. Each module has a header of its own with
+ * the types that it owns:
  *
  *   cuda_backend   opening, tables of the model
  *   cuda_memory    allocations, each of the size that the memory plan says

@@ -18,10 +18,10 @@ void cuda_drafts_make(struct backend *b, bool wait) { cuda_programs_make(b, &b->
 /* Columns of the largest that is there; 0: none is. */
 static int most_columns(const struct backend *b) {
     const int made = atomic_load(&b->drafts.made);
-    int size = CUDA_PROGRAM_SIZES - 1;
+    int size = PLAN_COLUMN_SIZES - 1;
     while (size >= 0 && !(made >> size & 1))
         size--;
-    return size < 0 ? 0 : cuda_program_columns(size);
+    return size < 0 ? 0 : plan_column_size(size);
 }
 
 int cuda_drafts_most(struct backend *b) {

@@ -12,9 +12,6 @@
 #include <string.h>
 #include <time.h>
 
-/* Exchange steps of a token, and of a launch besides: five a layer at most, then best, pick and
- * one to spare for each. */
-enum { EPOCHS_A_LAYER = 5, EPOCHS_A_TOKEN = 8, EPOCHS_A_LAUNCH = 16 };
 /* Half of what 16 bits can tell apart: a word may be as old as one launch before the last. */
 enum { EPOCHS_MOST = 30000, RARE_EPOCHS_MOST = 60000 };
 _Static_assert(2 * EPOCHS_MOST < 1 << 16, "a word as old as two launches must not pass for new");

@@ -6,6 +6,10 @@
 #include "kernels/args.h"
 #include "kernels/prefill_args.h"
 
+/* Epochs that the host sets aside for a token, and for a launch besides. The kernel counts fewer,
+ * one a layer and one for a token's end (kernels/decode.cu), so there are always enough. */
+enum { EPOCHS_A_LAYER = 5, EPOCHS_A_TOKEN = 8, EPOCHS_A_LAUNCH = 16 };
+
 /* Most tokens a launch may have: about tuning.launch_ms long, and few enough that no 16-bit epoch
  * comes round between the launch that wrote a word and the one that waits for it. */
 int cuda_launch_tokens(struct backend *b);

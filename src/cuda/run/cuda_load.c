@@ -15,7 +15,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { WIND_THREADS = 256, WIND_BLOCKS_A_SM = 8, MOST_LOAD_THREADS = 8 };
+enum { WIND_BLOCKS_A_SM = 8, MOST_LOAD_THREADS = 8 };
 /* The embedding matrix of an untied model stays row by row: no phase of the tape. */
 enum { PHASE_EMBEDDING = -1 };
 

@@ -2,8 +2,6 @@
 
 #include "cuda/run/cuda_backend.h"
 
-#include <stdio.h>
-
 void cuda_memory_plan(struct gpu_memory_plan *m, const struct backend *b, int context) {
     const struct cuda_tuning *t = &b->tuning;
     const struct gpu_memory_use use = { .prompts = t->prefill_from > 0,
@@ -13,28 +11,19 @@ void cuda_memory_plan(struct gpu_memory_plan *m, const struct backend *b, int co
     gpu_memory_plan_fill(m, &b->plan, &b->model->config, context, &use);
 }
 
-/* "a KV cache of 4096 positions" */
-static const char *name_of(const struct gpu_memory_plan *m, enum gpu_part part, char text[64]) {
-    if (part != GPU_KV) return gpu_part_text(part);
-    (void)snprintf(text, 64, "%s of %d positions", gpu_part_text(part), m->context);
-    return text;
-}
-
 static enum reel_status refuse_size(const struct gpu_memory_plan *m, enum gpu_part part,
                                     struct reel_error *err) {
-    char text[64];
     if ((size_t)m->bytes[part] == m->bytes[part]) return REEL_OK;
-    return err_set(err, REEL_E_LIMIT, "%s does not fit in an address", name_of(m, part, text));
+    return err_set(err, REEL_E_LIMIT, "%s does not fit in an address", gpu_part_text(part));
 }
 
 enum reel_status cuda_part_alloc(const struct cuda_gpu *gpu, const struct gpu_memory_plan *m,
                                  enum gpu_part part, cu_address *address, struct reel_error *err) {
-    char text[64];
     *address = 0;
     if (m->bytes[part] == 0) return REEL_OK;
     const enum reel_status status = refuse_size(m, part, err);
     if (status != REEL_OK) return status;
-    return cuda_alloc(gpu, address, (size_t)m->bytes[part], name_of(m, part, text), err);
+    return cuda_alloc(gpu, address, (size_t)m->bytes[part], gpu_part_text(part), err);
 }
 
 enum reel_status cuda_part_host_alloc(const struct cuda_gpu *gpu, const struct gpu_memory_plan *m,

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "cuda/run/cuda_backend.h"
 #include "cuda/run/cuda_kernels.h"
+#include "cuda/run/cuda_memory.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -10,8 +11,8 @@
 
 int cuda_programs_largest(const struct backend *b, bool follows) {
     struct plan plan;
-    for (int size = CUDA_PROGRAM_SIZES - 1; size >= 0 && !b->tuning.profile; size--)
-        if (plan_columns(&plan, &b->plan, cuda_program_columns(size), follows, NULL) == REEL_OK)
+    for (int size = PLAN_COLUMN_SIZES - 1; size >= 0 && !b->tuning.profile; size--)
+        if (plan_columns(&plan, &b->plan, plan_column_size(size), follows, NULL) == REEL_OK)
             return size;
     return -1;
 }
@@ -31,9 +32,9 @@ static enum reel_status open_mailbox(struct backend *b, struct cuda_programs *pr
                                      struct reel_error *err) {
     void *host = NULL;
     if (programs->mailbox) return REEL_OK;
-    enum reel_status status =
-        cuda_host_alloc(&b->gpu, &host, &programs->mailbox_address, sizeof *programs->mailbox,
-                        "a mailbox of several columns", err);
+    enum reel_status status = cuda_part_host_alloc(
+        &b->gpu, &b->memory, programs->follows ? GPU_DRAFT_MAILBOX : GPU_STEP_MAILBOX, &host,
+        &programs->mailbox_address, err);
     programs->mailbox = host;
     return status;
 }
@@ -48,22 +49,22 @@ static enum reel_status make_program(struct backend *b, struct cuda_programs *pr
         status =
             cuda_open_columns_kernel(b, p->plan, &programs->closing, &p->module, &p->function, err);
     if (status == REEL_OK)
-        status = cuda_alloc(&b->gpu, &p->words,
-                            (size_t)p->plan->n_words * 8 + (size_t)p->plan->kept_bytes,
-                            "exchange words of several sessions", err);
+        status =
+            cuda_alloc(&b->gpu, &p->words, (size_t)gpu_column_bytes(p->plan),
+                       gpu_part_text(programs->follows ? GPU_DRAFT_WORDS : GPU_STEP_WORDS), err);
     return status;
 }
 
 enum reel_status cuda_program_open(struct backend *b, struct cuda_programs *programs, int n,
                                    struct cuda_program **out, struct reel_error *err) {
     int size = 0;
-    while (cuda_program_columns(size) < n)
+    while (plan_column_size(size) < n)
         size++;
     struct cuda_program *p = *out = &programs->of[size];
     if (atomic_load(&programs->made) >> size & 1) return REEL_OK;
     struct reel_error why = { 0 };
     enum reel_status status = p->failed ? REEL_E_UNSUPPORTED : REEL_OK;
-    if (status == REEL_OK) status = make_program(b, programs, p, cuda_program_columns(size), &why);
+    if (status == REEL_OK) status = make_program(b, programs, p, plan_column_size(size), &why);
     if (status == REEL_OK) {
         atomic_fetch_or(&programs->made, 1 << size);
         return REEL_OK;
@@ -85,7 +86,7 @@ static void *make_programs(void *user) {
         struct reel_error err = { 0 };
         if (atomic_load(&programs->closing)) break;
         if (size == 0 && programs->follows && atomic_load(&programs->made)) break;
-        if (cuda_program_open(b, programs, cuda_program_columns(size), &p, &err) != REEL_OK)
+        if (cuda_program_open(b, programs, plan_column_size(size), &p, &err) != REEL_OK)
             (void)snprintf(programs->why, sizeof programs->why, "%.*s",
                            (int)sizeof programs->why - 1, err.text);
     }
@@ -122,15 +123,15 @@ void cuda_programs_make(struct backend *b, struct cuda_programs *programs, bool 
 
 struct cuda_program *cuda_programs_fitting(struct cuda_programs *programs, int n) {
     const int made = atomic_load(&programs->made);
-    for (int size = 0; size < CUDA_PROGRAM_SIZES; size++)
-        if (made >> size & 1 && cuda_program_columns(size) >= n) return &programs->of[size];
+    for (int size = 0; size < PLAN_COLUMN_SIZES; size++)
+        if (made >> size & 1 && plan_column_size(size) >= n) return &programs->of[size];
     return NULL;
 }
 
 void cuda_programs_close(struct backend *b, struct cuda_programs *programs) {
     atomic_store(&programs->closing, true);
     join(programs);
-    for (int i = 0; i < CUDA_PROGRAM_SIZES; i++)
+    for (int i = 0; i < PLAN_COLUMN_SIZES; i++)
         close_program(b, &programs->of[i]);
     if (!cuda_untouchable(b)) cuda_host_free(&b->gpu, programs->mailbox);
     programs->mailbox = NULL;

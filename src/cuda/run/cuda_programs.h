@@ -6,14 +6,12 @@
 
 #include "cuda/driver/driver.h"
 #include "kernels/args.h"
+#include "plan/plan.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 struct backend;
-struct plan;
-
-enum { CUDA_PROGRAM_SIZES = 3 };
 
 struct cuda_program {
     struct plan *plan; /* NULL: not there yet */
@@ -25,9 +23,9 @@ struct cuda_program {
 };
 
 struct cuda_programs {
-    bool follows; /* columns may follow others: they take drafts */
-    struct cuda_program of[CUDA_PROGRAM_SIZES];
-    struct decode_mailbox *mailbox; /* of launches; NULL: not there yet */
+    bool follows;                              /* columns may follow others: they take drafts */
+    struct cuda_program of[PLAN_COLUMN_SIZES]; /* of[i]: of plan_column_size(i) columns */
+    struct decode_mailbox *mailbox;            /* of launches; NULL: not there yet */
     cu_address mailbox_address;
     atomic_int made;         /* bit i: of[i] is there */
     atomic_bool closing;     /* compiling is to end */
@@ -38,8 +36,6 @@ struct cuda_programs {
     pthread_t thread;
 };
 
-/* Columns of program `size`. */
-static inline int cuda_program_columns(int size) { return 2 << size; }
 /* Size of the largest program that the model can have; -1: none. */
 int cuda_programs_largest(const struct backend *b, bool follows);
 

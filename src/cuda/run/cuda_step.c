@@ -12,7 +12,7 @@
 
 int cuda_step_columns(const struct backend *b) {
     const int size = cuda_programs_largest(b, false);
-    return size < 0 ? 0 : cuda_program_columns(size);
+    return size < 0 ? 0 : plan_column_size(size);
 }
 
 /* ---- a step ---- */
