@@ -162,8 +162,7 @@ static void reference_run(struct rig *r) {
 
 /* A model of the shape's heads in its groups. It attends in layer 1, since the planner asks for a
  * layer that does; the test's kernel leaves that layer out. The shape says what the planner would
- * choose for itself: how copies are made and how many columns out's input has. The products of such
- * models do without wgmma here. */
+ * choose for itself: how copies are made, without wgmma, and how many columns out's input has. */
 static void compile(struct rig *r) {
     const struct shape *s = &r->shape;
     const struct model_config config = {

@@ -44,7 +44,8 @@ static const struct mutation decode[] = {
       { IN("phase_pick.cuh", "best_wait(w, w->a->words + X_BEST);", "") } },
     { "the writer's fence",
       { IN("decode.cu", "fence_gpu(); /* K and V rows", "/* K and V rows") } },
-    { "the reader's fences", { IN("kv_ring.cuh", "    fence_gpu();\n    fence_copies();\n", "") } },
+    { "the reader's fence for loads",
+      { IN("kv_ring.cuh", "    fence_gpu();\n    fence_copies();\n", "    fence_copies();\n") } },
     { "the fence between loads and copies", { IN("kv_ring.cuh", "    fence_copies();\n", "") } },
     /* slots of the rings out of turn */
     { "a weight slot given back before it is read",

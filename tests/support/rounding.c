@@ -36,6 +36,8 @@ double rounding_allowed_once(int n_layers, int hidden) {
     return rounding_allowed(n_layers) * (1 + 4 / sqrt((double)hidden));
 }
 
+double rounding_allowed_apart(int n_layers) { return 4 * sqrt(2) * rounding_allowed(n_layers); }
+
 /* In (-1, 1), evenly. */
 static double random_next(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;

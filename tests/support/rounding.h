@@ -42,6 +42,9 @@ double relative_difference(const float *made, const float *want, int n);
 double rounding_allowed(int n_layers);
 /* What it may be at any one position of a model so wide, of average amplification. */
 double rounding_allowed_once(int n_layers, int hidden);
+/* What two logits of a position, one of which each evaluation takes for the best, may be apart in
+ * the reference: of the RMS of its logits, at average amplification. */
+double rounding_allowed_apart(int n_layers);
 
 /* For each of n positions of a text, how much further than on average errors move its logits: RMS 1
  * over all. The caller frees. */

@@ -20,7 +20,7 @@ static const char *const fixed[] = { "reel_error", "reel_memory_file", "reel_log
                                      "reel_top_logprob" };
 enum { N_FIXED = sizeof fixed / sizeof *fixed };
 
-/* What each had in 0.2 on 64-bit machines. Whoever adds a member changes the row, and has read that
+/* What each has in 0.3 on 64-bit machines. Whoever adds a member changes the row, and has read that
  * it begins at or after the size there was: padding of older programs may hold anything. */
 #define SIZED(name, bytes, last)                                                                   \
     { #name, sizeof(struct name), bytes, #last }
