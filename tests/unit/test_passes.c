@@ -41,6 +41,7 @@ struct speaker {
     int slow_ms, slow_every;      /* its callback sleeps with every n-th token */
     const struct speaker *others; /* [n_others] whose counts it notes when it is over */
     int n_others;
+    const struct speaker *beside; /* its callback lets this one keep up, to within a token */
 
     pthread_t thread, own;
     enum reel_status status;
@@ -57,9 +58,15 @@ struct speaker {
     size_t n_text;
 };
 
+static void keep_beside(const struct speaker *other, int n) {
+    while (atomic_load(&other->n) + 1 < n && !atomic_load(&other->over))
+        nap(1);
+}
+
 static bool hear(void *user, const struct reel_token *token) {
     struct speaker *s = user;
     const int n = atomic_load(&s->n);
+    if (s->beside) keep_beside(s->beside, n);
     s->ids[n] = token->id;
     s->logprobs[n] = token->logprob;
     memset(s->top[n], 0, sizeof s->top[n]);
@@ -278,6 +285,7 @@ static void a_column_ends_where_its_ids_do(void **state) {
             prepare(&s[i], &f, 5 + i, TOKENS);
             s[i].slow_every = 1;
             s[i].slow_ms = 4;
+            s[i].beside = &s[N - 1 - i];
             s[i].generation.ignore_stop_ids = !stops;
         }
         if (stops) f.set.script = script, f.set.n_script = N_PROMPT + TOKENS;
