@@ -352,7 +352,7 @@ DEV void columns_gather_sum(struct worker *w, int exchange, float (*h)[2 * SLICE
     enum { SOME_EMPTY = (P_WARPS - 1) * SLICE_WORDS >= M_HIDDEN / 2 };
     const u64 *from = column_words(w, exchange, 0) + w->warp * SLICE_WORDS + w->lane;
     int have = M_HIDDEN / 2 - w->warp * SLICE_WORDS;
-    const int none = SOME_EMPTY && have <= 0; /* waits for a word all the same, though a barrier behind holds it as well */
+    const int none = SOME_EMPTY && have <= 0; /* waits for a word all the same; barriers hold it, too */
     if (none) from += have - 1, have = 1;
     if (have > SLICE_WORDS) have = SLICE_WORDS;
     NO_UNROLL
