@@ -84,24 +84,21 @@ static void loader_parts(uint64_t *bytes, const struct plan *p, const struct mod
     bytes[GPU_STAGING] = bytes[GPU_HOST_STAGING] = stage;
 }
 
-bool gpu_has_columns(struct plan *columns, const struct plan *one, int i, bool follows) {
-    struct plan larger;
-    for (int j = 1; j < PLAN_COLUMN_SIZES && i == 0 && follows; j++)
-        if (plan_columns(&larger, one, plan_column_size(j), follows, NULL) == REEL_OK) return false;
-    return plan_columns(columns, one, plan_column_size(i), follows, NULL) == REEL_OK;
-}
-
 uint64_t gpu_column_bytes(const struct plan *columns) {
     return (uint64_t)columns->n_words * 8 + columns->kept_bytes;
 }
 
-/* Launches that leave time stamps have one column. */
+/* Launches that leave time stamps have one column. The program for two columns with drafts is not
+ * compiled where there is a larger one (cuda_programs.c). */
 static void column_parts(uint64_t *bytes, const struct plan *p, bool follows,
                          const struct gpu_memory_use *use) {
     struct plan columns;
     uint64_t sum = 0;
-    for (int i = 0; i < PLAN_COLUMN_SIZES && !use->profile_tokens; i++)
-        if (gpu_has_columns(&columns, p, i, follows)) sum += gpu_column_bytes(&columns);
+    for (int i = PLAN_COLUMN_SIZES - 1; i >= 0 && !use->profile_tokens; i--) {
+        if (i == 0 && follows && sum > 0) break;
+        if (plan_columns(&columns, p, plan_column_size(i), follows, NULL) == REEL_OK)
+            sum += gpu_column_bytes(&columns);
+    }
     bytes[follows ? GPU_DRAFT_WORDS : GPU_STEP_WORDS] = sum;
     if (sum) bytes[follows ? GPU_DRAFT_MAILBOX : GPU_STEP_MAILBOX] = sizeof(struct decode_mailbox);
 }

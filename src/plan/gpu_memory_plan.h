@@ -107,10 +107,6 @@ uint64_t gpu_memory_least(const struct gpu_memory_plan *m);
 /* The name that errors have for a part. */
 const char *gpu_part_text(enum gpu_part part);
 
-/* Whether a model whose plan for one column is `one` has a program for passes of
- * plan_column_size(i) columns, and its plan. One for two columns with drafts is never compiled
- * where there is a larger one: for a draft or two that does as well. */
-bool gpu_has_columns(struct plan *columns, const struct plan *one, int i, bool follows);
 /* Bytes of a program's words: GPU_STEP_WORDS and GPU_DRAFT_WORDS are those of all programs. */
 uint64_t gpu_column_bytes(const struct plan *columns);
 
