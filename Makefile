@@ -498,5 +498,5 @@ clean:
 # Objects of tests are kept: they are what takes the time.
 .SECONDARY:
 
--include $(FAKE_OBJ:.o=.d) $(B)/tools/emit_constants.d $(B)/tools/audio_vectors.d $(SUPPORT_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d)
+-include $(wildcard $(B)/tools/*.d $(B)/bench/*.d) $(FAKE_OBJ:.o=.d) $(SUPPORT_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d)
 -include $(TEST_SRC:%.c=$(B)/%.seen.d) $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/fuzz/replay.d $(SECOND_OBJ:.o=.d)
