@@ -374,8 +374,9 @@ int32_t sampler_draw(struct sampler *s, const float *logits, int64_t position) {
 
 /* ---- log-probabilities ---- */
 
-/* The sum of exp(logit - largest), in a fixed order. */
-static double sum_exp(const float *logits, int n, float largest) {
+/* The sum of exp(logit - largest), in a fixed order, whatever vectors it is compiled for. */
+static inline __attribute__((always_inline)) double sum_exp_in_lanes(const float *logits, int n,
+                                                                     float largest) {
     double lane[LANES] = { 0 };
     float e[LANES];
     int i = 0;
@@ -391,6 +392,25 @@ static double sum_exp(const float *logits, int n, float largest) {
     for (int j = 0; j < LANES; j++)
         sum += lane[j];
     return sum;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static double sum_exp_avx512(const float *logits, int n,
+                                                                float largest) {
+    return sum_exp_in_lanes(logits, n, largest);
+}
+__attribute__((target("avx2"))) static double sum_exp_avx2(const float *logits, int n,
+                                                           float largest) {
+    return sum_exp_in_lanes(logits, n, largest);
+}
+#endif
+
+static double sum_exp(const float *logits, int n, float largest) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) return sum_exp_avx512(logits, n, largest);
+    if (__builtin_cpu_supports("avx2")) return sum_exp_avx2(logits, n, largest);
+#endif
+    return sum_exp_in_lanes(logits, n, largest);
 }
 
 /* Keeps the cap largest, the lowest id first among equals. Ids are offered in ascending order. */
