@@ -55,7 +55,8 @@ enum decode_end {
     DECODE_STOPPED,    /* the host asked for it, or fell more than `lead` ids behind */
     DECODE_HOST_PICKS, /* the device's sampler cannot settle this token: its logits are in
                           args.logits */
-    DECODE_NO_ID       /* no logit is a number */
+    DECODE_NO_ID,      /* no logit is a number */
+    DECODE_WAITS       /* no end: a column of several, in the kernel alone. The host draws its id */
 };
 
 /* The mailbox lies in memory that host and device both see. The device writes the fields up to `pad`, the host writes
@@ -72,10 +73,12 @@ struct decode_mailbox {
     unsigned int fault_token, fault_layer, fault_block, fault_warp;
     unsigned int fault_want, fault_have; /* epochs wanted and found; of a ring: parity wanted, barrier's address */
     unsigned int n_drafted;              /* drafts that passes of the launch looked at; valid when `end` is set */
-    unsigned int pad[4];
+    unsigned int asks; /* n + 1: the host is to draw id n of a column, whose logits are in columns_args.shown */
+    unsigned int pad[3];
 
-    volatile unsigned int stop;  /* not 0: the host wants the launch to end after the token at hand */
-    volatile unsigned int taken; /* how many ids the host has read */
+    volatile unsigned int stop;        /* not 0: the host wants the launch to end after the token at hand */
+    volatile unsigned int taken;       /* how many ids the host has read */
+    volatile unsigned long long given; /* what the host has drawn for id n: id | (n + 1) << 32 */
     /* What the host expects at a position, at position % MAILBOX_GUESSES: id | (position + 1) << 32. The kernel reads
      * them once in a pass. A guess that came too late, or was wrong, costs nothing but its column. */
     volatile unsigned long long guesses[MAILBOX_GUESSES];
@@ -86,7 +89,7 @@ struct sampling_args {
     float top_p, min_p; /* 0: off */
     int top_k;          /* 0: off */
     float repetition, presence, frequency;
-    int adjust; /* 1: `seen` or `bias` holds something */
+    int adjust; /* 1: `seen` or `bias` holds something, or the host draws the ids of a column */
     unsigned long long seed;
     unsigned int *seen; /* [vocab]: 0x80000000 if the session holds the id, plus how often it was generated; the launch
                            updates it */
@@ -150,6 +153,9 @@ struct decode_args {
  * columns. start, hidden, hidden_from and profile are NULL or 0; pick is 1, and head_from is n_given - 1. A wait that
  * gives up is described in the mailbox of one of the columns.
  *
+ * Where the host has to draw an id, since the device's sampler cannot settle it or because of `asks`, the column waits:
+ * passes go on without it, until the host has read its logits and given the id. With P_FOLLOWS it is over instead.
+ *
  * With P_FOLLOWS a column may follow the column before it: then both are of one session, and its token stands at the
  * next position. Such tokens are drafts (docs/SPECULATION.md), and a session's drafts may be fewer than its columns.
  * The kernel picks at each position as it would without drafts, and goes on as long as the next column's draft is what
@@ -160,6 +166,10 @@ struct columns_args {
     int n_passes;                   /* that the launch makes at most */
     unsigned int follows;           /* with P_FOLLOWS, a bit for each column: it follows the column before it */
     int draft[ARGS_MAX_COLUMNS];    /* of a column that follows: its id in the first pass, or -1 */
+    unsigned int asks;              /* without P_FOLLOWS, a bit for each column: the host draws all its ids; its logits
+                                       go to `shown`, and sampling.adjust says that they are wanted */
+    float *shown[ARGS_MAX_COLUMNS]; /* without P_FOLLOWS: f32 [vocab] in memory that both see, where a column leaves the
+                                       logits of an id that the host is to draw */
     int ends_early;                 /* 1: the launch ends as soon as a column is over that was not idle */
     struct decode_mailbox *mailbox; /* gets n_evaluated, the passes made, and `end` once the launch is over */
     struct decode_args column[ARGS_MAX_COLUMNS];

@@ -233,8 +233,14 @@ DEV void finish(struct worker *w) {
         host_look(w); /* late: what the host says now it says of the pass before */
         guesses_publish(w);
 #endif
+#if COLUMNS_WAIT
+        given_look(w);
+#endif
         fence_gpu(); /* K and V rows of this token are ordered here, long before a block waits for its end */
         parts_wait(w);
+#if COLUMNS_WAIT
+        if (host_is_asked(w)) fence_system(); /* it reads logits that this block has shown */
+#endif
         columns_best_publish(w);
         parts_wait(w); /* waits until the consumers have picked */
         if (w->s->end) break;

@@ -20,7 +20,7 @@ DEV int column_turn(const struct worker *w, int column) {
 #if P_FOLLOWS
     return (int)w->s->turn[column];
 #else
-    return (void)column, w->token;
+    return w->token - (int)w->s->waited[column];
 #endif
 }
 
@@ -28,6 +28,12 @@ DEV int column_turn(const struct worker *w, int column) {
 DEV int column_position(const struct worker *w, int column) {
     return column_runs(w, column) ? w->all->column[column].position + column_turn(w, column) : 0;
 }
+
+#if COLUMNS_WAIT
+DEV int column_waits(const struct worker *w, int column) { return w->s->column_end[column] == DECODE_WAITS; }
+#else
+DEV int column_waits(const struct worker *w, int column) { return (void)w, (void)column, 0; }
+#endif
 
 #if P_FOLLOWS
 /* Whether a column is the first of a session that may have drafts. */

@@ -62,7 +62,8 @@ DEV void column_logit(struct worker *w, int column, int own, int id, int there, 
     u32 key = 0;
     if (there) {
         if (a->sampling.adjust) {
-            if (a->logits) plain_store32((u32 *)a->logits + id, float_bits(logit));
+            /* an idle column has the arguments of another, and of one that waits the host has yet to read them */
+            if (a->logits && column_runs(w, column)) plain_store32((u32 *)a->logits + id, float_bits(logit));
             logit = pick_adjust(a, id, logit);
         }
         best_offer(best, logit, (u32)id);
@@ -219,6 +220,66 @@ DEV void columns_head(struct worker *w, float (*h)[2 * SLICE], const float *gain
     columns_best_leave(w, best);
 }
 
+/* ---- ids that the host draws ---- */
+
+#if COLUMNS_WAIT
+#define GIVEN 0x80000000u
+
+/* Whether the host may be asked at the end of this pass. The epilogue calls it. */
+DEV int host_is_asked(const struct worker *w) {
+    int some = 0;
+    UNROLL
+    for (int c = 0; c < COLUMNS; c++)
+        some |= column_waits(w, c) | (!w->s->column_end[c] & (int)(w->all->asks >> c & 1));
+    return some;
+}
+
+/* Block 0 reads what the host has given to columns that wait. It does so late in a pass, for the host had its question
+ * in the pass before. */
+DEV void given_look(struct worker *w) {
+    if (w->block != 0 || w->warp != WARP_EPILOGUE || w->lane >= COLUMNS || !column_waits(w, w->lane)) return;
+    const u64 word = mapped_load64(&w->all->column[w->lane].mailbox->given);
+    const u32 n = (u32)column_turn(w, w->lane);
+    w->s->given[w->lane] = (u32)(word >> 32) == n + 1 ? (u32)word | GIVEN : 0;
+}
+
+/* What a block publishes for a column that waits: block 0 what the host has given, with a key that is not 0. */
+DEV struct best column_given(const struct worker *w, int column) {
+    struct best b = { 0, 0 };
+    const u32 given = w->s->given[column];
+    if (w->block == 0 && given) b.key = 1, b.id = given & ~GIVEN;
+    return b;
+}
+
+/* Block 0 tells the host of a column that waits that its logits are there: all blocks have stored them, fenced and said
+ * so. n: the id that is asked for. */
+DEV void host_asked(const struct worker *w, int n) {
+    if (w->block != 0 || w->lane != 0 || w->dead || !column_waits(w, w->column)) return;
+    fence_system();
+    mapped_store32(&w->a->mailbox->asks, (u32)n + 1);
+}
+
+/* What becomes of a column that waits, or whose ids the host draws all. p: what the blocks have published of it. */
+DEV void column_leave_to_host(struct worker *w, struct picked *p) {
+    const int n = column_turn(w, w->column), waits = column_waits(w, w->column);
+    p->settled = waits && p->best.key, p->makes = 1;
+    if (!waits || p->settled || p->stop || w->dead)
+        pick_decide(w, n, p);
+    else if (w->lane == 0)
+        OF_COLUMN(w, waited)++;
+    host_asked(w, n);
+}
+
+DEV int column_asks(const struct worker *w, int column) {
+    return column_waits(w, column) || (w->all->asks & w->running) >> column & 1;
+}
+#else
+DEV struct best column_given(const struct worker *w, int column) {
+    struct best b = { 0, 0 };
+    return (void)w, (void)column, b;
+}
+#endif
+
 /* ---- the end of a token ---- */
 
 /* The epilogue publishes the block's best logit of each column. See best_publish. */
@@ -229,6 +290,7 @@ DEV void columns_best_publish(struct worker *w) {
         column_take(w, c);
         if (w->lane < P_WARPS) b.key = w->s->best_key[c][w->lane], b.id = w->s->best_id[c][w->lane];
         b = best_of_warp(b);
+        if (column_waits(w, c)) b = column_given(w, c);
         if (w->lane == 0) best_store(w, w->a->words + X_BEST + 2 * w->block, b, host_stops(w, column_turn(w, c)));
     }
     column_take(w, 0);
@@ -239,6 +301,9 @@ DEV int column_makes(const struct worker *w, int column) {
 }
 
 DEV int column_samples(const struct worker *w, int column) {
+#if COLUMNS_WAIT
+    if (w->all->asks >> column & 1) return 0;
+#endif
     return column_makes(w, column) && w->all->column[column].sampling.temperature > 0;
 }
 
@@ -254,7 +319,10 @@ DEV void columns_pick_best(struct worker *w) {
 #if P_FOLLOWS
         if (w->lane == 0) w->s->found_key[c] = p.best.key, w->s->found_id[c] = p.best.id | p.stop;
 #else
-        if (column_runs(w, c)) pick_decide(w, column_turn(w, c), &p);
+        if (column_asks(w, c))
+            column_leave_to_host(w, &p);
+        else if (column_runs(w, c))
+            pick_decide(w, column_turn(w, c), &p);
 #endif
     }
     column_take(w, 0);
@@ -345,7 +413,7 @@ DEV u32 columns_end(const struct worker *w, int t) {
     int over = 1, early = 0;
     UNROLL
     for (int c = 0; c < COLUMNS; c++) {
-        const int ends = w->s->column_end[c] != 0;
+        const int ends = w->s->column_end[c] != 0 && !column_waits(w, c);
 #if P_FOLLOWS
         if (w->all->follows >> c & 1) continue;
 #endif
@@ -356,6 +424,20 @@ DEV u32 columns_end(const struct worker *w, int t) {
     return over || (w->all->ends_early && early) || t == w->all->n_passes - 1 ? DECODE_ALL_TOKENS : DECODE_RUNNING;
 }
 
+#if COLUMNS_WAIT
+/* Tells the host what a launch that is over has made in columns that are not. One that waits has its last token through
+ * the layers, and no id of it. One thread calls it. */
+DEV void columns_left_tell(const struct worker *w, int t) {
+    NO_UNROLL
+    for (int c = 0; c < COLUMNS; c++) {
+        const u32 n = (u32)t + 1 - w->s->waited[c];
+        if (w->all->column[c].n_tokens <= 0 || (w->s->column_end[c] && !column_waits(w, c))) continue;
+        mapped_store32(&w->all->column[c].mailbox->n_made, n);
+        mapped_store32(&w->all->column[c].mailbox->n_evaluated, n + (u32)column_waits(w, c));
+    }
+}
+#endif
+
 /* Tells the block, and in block 0 the host, how the launch goes on. */
 DEV void columns_tell(struct worker *w, int t, u32 end) {
     struct decode_mailbox *m = w->all->mailbox;
@@ -363,10 +445,29 @@ DEV void columns_tell(struct worker *w, int t, u32 end) {
     w->s->end = end;
     shared_store(smem_of(&w->s->picked), (u32)t + 1);
     if (!end || w->block != 0 || w->s->gave_up) return;
+#if COLUMNS_WAIT
+    columns_left_tell(w, t);
+#endif
     mapped_store32(&m->n_evaluated, (u32)t + 1);
     fence_system();
     mapped_store32(&m->end, end);
 }
+
+#if COLUMNS_WAIT
+/* Shows the host the logits of a column that samples. All consumer warps call it. */
+DEV void logits_show(const struct worker *w, int column) {
+    const struct decode_args *a = &w->all->column[column];
+    const u32 *keys = column_keys(w->s, column);
+    NO_UNROLL
+    EACH_OWN_ROW(w, row) {
+        const int id = own_id(w->block, row);
+        if (id >= M_VOCAB) continue;
+        const u32 bits =
+            a->sampling.adjust ? plain_load32((const u32 *)a->logits + id) : float_bits(sampling_from_order(keys[row]));
+        plain_store32((u32 *)w->all->shown[column] + id, bits);
+    }
+}
+#endif
 
 /* Picks what follows token t in each column. All consumer warps call it. Returns whether the launch is over. */
 DEV u32 columns_pick(struct worker *w, int t) {
@@ -379,7 +480,11 @@ DEV u32 columns_pick(struct worker *w, int t) {
         if (!column_samples(w, c) || !column_reached(w, c)) continue;
         if (w->warp == 0 && w->lane == 0) w->s->pick_column = (u32)c;
         consumers_sync();
-        w->dead |= pick_sampled(&w->all->column[c], w->s, w->epoch, column_turn(w, c), w->dead);
+        const int picked = pick_sampled(&w->all->column[c], w->s, w->epoch, column_turn(w, c), w->dead);
+        w->dead |= picked & PICK_DEAD;
+#if COLUMNS_WAIT
+        if (picked & PICK_UNSETTLED) logits_show(w, c);
+#endif
         if (w->dead && w->lane == 0) w->s->gave_up = 1;
     }
     fence_slot(); /* the keys lay in the slots of K and V */

@@ -72,7 +72,7 @@ struct ALIGN(16) block_shared {
 #endif
     u32 best_key[COLUMNS][P_WARPS], best_id[COLUMNS][P_WARPS];
     u32 id[COLUMNS];         /* of each column: the next token's id, written by pick */
-    u32 column_end[COLUMNS]; /* enum decode_end; not 0: the column is over */
+    u32 column_end[COLUMNS]; /* enum decode_end; not 0: the column is over, or waits */
     u32 stop[COLUMNS];       /* in block 0: what its epilogue last read in the column's mailbox->stop */
     u32 taken[COLUMNS];      /* in block 0: the same of mailbox->taken */
     u32 kv_items[COLUMNS];   /* pieces of a layer that the producer of K and V brings for each column */
@@ -81,12 +81,15 @@ struct ALIGN(16) block_shared {
     u32 cap;         /* how many weight slots may be in flight at this moment, in the layers */
     u32 pick_column; /* whose keys kept_keys means */
     u32 gave_up;     /* 1: a wait of this block's picks gave up */
-#if P_FOLLOWS
+#if COLUMNS_WAIT
+    u32 waited[COLUMNS]; /* passes in which the column has waited, with the next one where it does */
+    u32 given[COLUMNS];  /* in block 0: GIVEN | what the host has drawn for the column, or 0 */
+#else
     u32 turn[COLUMNS];                         /* tokens of the launch that come before the column's token */
     u32 drafted[COLUMNS];                      /* drafts so far of the column's session, this pass's included */
     u32 found_key[COLUMNS], found_id[COLUMNS]; /* the best logit of columns that take the best; id: BEST_STOP or 0 */
     u32 drafts;                                /* a bit for each column whose token is a draft */
-    u32 reached; /* a bit for each column before which all drafts of its session have proved right */
+    u32 reached;       /* a bit for each column before which all drafts of its session have proved right */
 #if M_DELTA
     u32 owed[COLUMNS]; /* right drafts of the session that its states and windows in memory lack; of first columns */
 #endif

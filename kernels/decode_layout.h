@@ -123,7 +123,7 @@ TAPE_FN int columns_shared_bytes(const struct tape_shape *t, const struct decode
     at += TILE_INTEGERS(s[TAPE_HEAD].format) ? 4 * n * t->warps : 0;            /* most */
     at += 2 * 4 * n * t->warps;                                                 /* best_key, best_id */
     at += 5 * 4 * n + 5 * 4;                                                    /* id to gave_up */
-    at += b->follows ? 4 * 4 * n + 2 * 4 : 0;                                   /* turn to reached */
+    at += b->follows ? 4 * 4 * n + 2 * 4 : 2 * 4 * n;                           /* turn to reached; waited, given */
     at += b->follows && b->gate_slots ? 4 * n : 0;                              /* owed */
     at = layout_add(at, 8, 8 * n);                                              /* kv_first */
     at += 2 * 8 * b->ring_slots;                                                /* full, empty */

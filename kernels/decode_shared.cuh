@@ -40,6 +40,9 @@ enum {
 
 #include "phase_pick_shared.cuh" /* struct pick_shared */
 
+/* A column whose id the host draws waits for it (args.h). A session's drafts cannot. */
+#define COLUMNS_WAIT (P_COLUMNS > 1 && !P_FOLLOWS)
+
 /* What a block keeps of the column at hand. With one column the launch is over when the column is. */
 #if P_COLUMNS > 1
 #define OF_COLUMN(w, field) ((w)->s->field[(w)->column])

@@ -138,6 +138,12 @@ DEV void pick_decide(const struct worker *w, int t, const struct picked *p) {
     const u32 end = end_reason(w, t, p);
 #endif
     if (w->lane != 0) return;
+#if COLUMNS_WAIT
+    if (end == DECODE_HOST_PICKS) {
+        OF_COLUMN(w, COLUMN_END) = DECODE_WAITS, OF_COLUMN(w, waited)++;
+        return;
+    }
+#endif
     host_told(w, t, p, made, end);
     OF_COLUMN(w, id) = made ? p->best.id : 0;
     OF_COLUMN(w, COLUMN_END) = end;
@@ -154,15 +160,22 @@ DEV void logits_leave(struct worker *w) {
     }
 }
 
-/* Picks by sampling; a call, as sampler_worker explains. Returns w->dead. */
+/* Picks by sampling; a call, as sampler_worker explains. Returns PICK_DEAD or 0; a column that may wait for the host
+ * shows the logits itself, where PICK_UNSETTLED says so. */
+enum { PICK_DEAD = 1, PICK_UNSETTLED = 2 };
 DEV_CALL int pick_sampled(const struct decode_args *a, struct block_shared *s, u32 epoch, int t, int dead) {
     struct picked p = { { 0, 0 }, 0, 1, 1 };
     struct worker w = sampler_worker(a, s, epoch, t, dead);
     draw(&w, &p);
+#if COLUMNS_WAIT
+    const int unsettled = p.settled ? 0 : PICK_UNSETTLED;
+#else
+    const int unsettled = 0;
     if (!p.settled) logits_leave(&w);
+#endif
     if (w.warp == 0) pick_decide(&w, t, &p);
     consumers_sync();
-    return w.dead;
+    return w.dead | unsettled;
 }
 
 #if P_COLUMNS == 1

@@ -79,7 +79,7 @@ struct worker {
     const struct columns_args *all;
     int column; /* the one at hand: `a` is what the launch says of it */
     /* These have a bit for each column. Where columns may follow others they take one register together. */
-    u32 running COLUMN_BITS; /* it is not over */
+    u32 running COLUMN_BITS; /* it is not over, and does not wait for the host */
     u32 splits COLUMN_BITS;  /* its attention is split over the group */
     u32 attends COLUMN_BITS; /* this block takes part in its attention, */
 #if P_FOLLOWS

@@ -118,6 +118,7 @@ struct backend_decode {
     bool (*enough)(void *user);
     /* Draws the id for `position` from f32 logits [vocab] on the host; -1: none is left. */
     int32_t (*draw)(void *user, const float *logits, int64_t position);
+    bool host_draws; /* for step: it draws each id, whatever the backend could draw itself */
     /* Asked before each pass of step where backend_info.drafts says so, or NULL: writes ids that
      * may come next, [`most`] at most and each below vocab, and says how many. They take columns
      * that nobody else has. Each id is drawn as without them; those of a draft that was wrong, and

@@ -11,12 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 #define SMALL "n_groups=2,group_sms=2,warps=4,poison=1"
 
-enum { MOST = 8, N_NEW = 9, CONTEXT = 64 };
+enum { MOST = 8, N_NEW = 9, CONTEXT = 64, MOST_VOCAB = 1024 };
 
 struct fixture {
     struct sim_model m;
@@ -31,6 +32,9 @@ struct story {
     struct backend_decode decode;
     int32_t prompt[20], ids[N_NEW];
     int n_prompt, n, stop_after;
+    int n_drawn;                     /* on the host, */
+    int n_beside;                    /* while a launch was under way, */
+    float logits[N_NEW][MOST_VOCAB]; /* from these */
 };
 
 static void good(enum reel_status status, const struct fixture *f) {
@@ -54,6 +58,22 @@ static int32_t no_draw(void *user, const float *logits, int64_t position) {
     (void)user, (void)logits, (void)position;
     fail_msg("the device draws these");
     return -1;
+}
+
+/* The best, of logits that are kept. Some time passes, in which others go on. */
+static int32_t draw_best(void *user, const float *logits, int64_t position) {
+    struct story *s = user;
+    const int vocab = s->session->model->model.config.vocab;
+    const struct timespec nap = { 0, 2000000 };
+    int32_t best = 0;
+    assert_int_equal(position, s->n_prompt + s->n);
+    assert_true(s->n_drawn < N_NEW && vocab <= MOST_VOCAB);
+    s->n_beside += s->session->model->backend->in_flight > 0;
+    memcpy(s->logits[s->n_drawn++], logits, (size_t)vocab * sizeof *logits);
+    for (int i = 1; i < vocab; i++)
+        if (logits[i] > logits[best]) best = i;
+    nanosleep(&nap, NULL);
+    return best;
 }
 
 /* A session of its own kind for each i: prompts of several lengths, some draw. */
@@ -163,6 +183,72 @@ static void assert_as_alone(struct fixture *f, int n, int allowed) {
     }
     for (int i = 0; i < n; i++)
         reel_session_close(together[i].session);
+}
+
+/* ---- ids that the host draws ---- */
+
+/* One position after the other, as the runtime does without a backend that decodes. */
+static void draw_alone(struct fixture *f, struct story *s) {
+    for (bool left = true; left;) {
+        static float logits[MOST_VOCAB];
+        const struct backend_eval eval = { .position = s->decode.position,
+                                           .n = 1,
+                                           .ids = &s->decode.id,
+                                           .output = REEL_OUTPUT_LAST_LOGITS,
+                                           .out = logits };
+        good(cuda_backend.eval(s->session->state, &eval, &f->err), f);
+        const int before = s->n;
+        (void)on_id(s, draw_best(s, logits, s->decode.position + 1));
+        left = go_on(s, before);
+    }
+}
+
+/* All its ids, or those that the device's sampler cannot settle: more ids are wanted than its lists
+ * hold. */
+static void host_draws(struct story *s, bool all) {
+    s->decode.host_draws = all;
+    s->decode.draw = draw_best;
+    if (all) return;
+    s->sampling.set.temperature = 1;
+    s->sampling.set.top_k = 280;
+}
+
+/* Among others or among their like, a session has the logits and ids that it has alone, and so have
+ * the others. which: a bit for each session that the host draws for. */
+static void assert_drawn_as_alone(struct fixture *f, int n, unsigned which, bool all, int allowed) {
+    static struct story together[MOST], alone;
+    for (int i = 0; i < n; i++) {
+        begin(f, &together[i], i);
+        if (which >> i & 1) host_draws(&together[i], all);
+    }
+    decode_together(f, together, n, allowed);
+    for (int i = 0; i < n; i++) {
+        begin(f, &alone, i);
+        if (which >> i & 1) host_draws(&alone, all);
+        if (alone.decode.host_draws)
+            draw_alone(f, &alone);
+        else
+            good(cuda_backend.decode(alone.session->state, &alone.decode, &f->err), f);
+        assert_int_equal(together[i].n, alone.n);
+        assert_int_equal(together[i].n_drawn, alone.n_drawn);
+        if (allowed > N_NEW) assert_int_equal(together[i].n_beside > 1, which >> i & 1);
+        assert_memory_equal(together[i].ids, alone.ids, (size_t)alone.n * sizeof *alone.ids);
+        const size_t row = (size_t)f->m.gpu->model.config.vocab * sizeof(float);
+        for (int k = 0; k < alone.n_drawn; k++)
+            assert_memory_equal(together[i].logits[k], alone.logits[k], row);
+        reel_session_close(alone.session);
+        reel_session_close(together[i].session);
+    }
+}
+
+static void the_host_draws_while_others_go_on(void **state) {
+    struct fixture *f = *state;
+    assert_drawn_as_alone(f, 2, 1, true, 1 << 20);
+    assert_drawn_as_alone(f, 3, 5, true, 1 << 20);
+    assert_drawn_as_alone(f, 2, 3, true, 1 << 20);
+    assert_drawn_as_alone(f, 3, 2, true, 3);
+    assert_drawn_as_alone(f, 3, 3, false, 1 << 20);
+    assert_drawn_as_alone(f, 2, 2, false, 3);
 }
 
 static struct fixture shared;
@@ -295,6 +381,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sessions_make_the_ids_that_they_make_alone),
         cmocka_unit_test(a_batch_that_has_enough_goes_on_later),
+        cmocka_unit_test(the_host_draws_while_others_go_on),
         cmocka_unit_test(without_its_kernel_nobody_is_lost),
         cmocka_unit_test(sessions_decode_before_their_program_is_there),
         cmocka_unit_test(a_larger_program_does_for_fewer_columns),
@@ -303,6 +390,7 @@ int main(void) {
     const struct CMUnitTest hybrid[] = {
         cmocka_unit_test(sessions_make_the_ids_that_they_make_alone),
         cmocka_unit_test(a_batch_that_has_enough_goes_on_later),
+        cmocka_unit_test(the_host_draws_while_others_go_on),
     };
     const int failed = cmocka_run_group_tests(tests, start, stop);
     return failed + cmocka_run_group_tests(hybrid, start_hybrid, stop);

@@ -19,7 +19,13 @@
 
 #include <cmocka.h>
 
-enum { MOST_PROMPT = 70, MOST_NEW = 10, MOST_POSITIONS = 96, HOST_LOOKS_MS = 20 };
+enum {
+    MOST_PASSES = 400,
+    MOST_PROMPT = 70,
+    MOST_NEW = 10,
+    MOST_POSITIONS = 96,
+    HOST_LOOKS_MS = 20
+};
 
 /* One session: its prompt, which begins at some id, and what it does. */
 struct talk {
@@ -28,6 +34,7 @@ struct talk {
     int top_k;
     float repetition;
     bool stops; /* at the first id that is like the one in the middle */
+    bool asks;  /* the host draws its ids */
 };
 
 struct setting {
@@ -123,6 +130,25 @@ static const struct setting settings[] = {
       1,
       10,
       { { .n_prompt = 2, .n_new = 3 }, { .n_prompt = 3, .n_new = 2 } } },
+    /* columns that wait for the host, one that does so from its first position on */
+    { "q3-a",
+      "n_groups=2,group_sms=2,warps=4,split_from=24",
+      4,
+      90,
+      4,
+      1,
+      20,
+      { { .n_prompt = 20, .n_new = 5, .asks = true },
+        { .n_prompt = 30, .n_new = 9, .temperature = 0.8f },
+        { .n_prompt = 1, .n_new = 4, .asks = true } } },
+    { "q35-w",
+      "n_groups=2,group_sms=2,warps=4,split_from=24",
+      4,
+      90,
+      2,
+      1,
+      20,
+      { { .n_prompt = 22, .n_new = 5, .asks = true }, { .n_prompt = 2, .n_new = 8 } } },
     /* narrow weights, of all kinds */
     { "ll-a",
       "n_groups=1,group_sms=4,warps=4,split_from=24,narrow=1",
@@ -282,10 +308,10 @@ static void begin_anew(const struct bench *b, int i) {
 
 /* Whether the host read the right number of passes as soon as it saw the end. */
 static bool same_passes(const struct bench *b, int seed) {
-    int most = 0;
+    int most = 0, waits = 0;
     for (int i = 0; i < b->n; i++)
-        most = int_max(most, b->alone[i].n_ids);
-    if (b->rig.n_passes == most) return true;
+        most = int_max(most, b->alone[i].n_ids), waits += b->s->talks[i].asks;
+    if (b->rig.n_passes == most || (waits && b->rig.n_passes > most)) return true;
     snprintf(difference, sizeof difference, "%s, seed %d: %d passes of %d when the end came",
              b->s->options, seed, b->rig.n_passes, most);
     return false;
@@ -313,14 +339,15 @@ static bool run_together(struct bench *b, int seed) {
                                         .position = t->n_prompt - 1,
                                         .id = a->prompt[t->n_prompt - 1],
                                         .n_tokens = t->n_new,
-                                        .sampling = &sampling[i],
+                                        .sampling = t->asks ? NULL : &sampling[i],
                                         .stop_id = t->stops ? a->ids[a->n_ids - 1] : -1,
+                                        .host_draws = t->asks,
                                         .ids = ids[i] };
     }
     struct sim_gpu gpu = sim_gpu_current();
     gpu.cuda->settings.in_order = seed < 0;
     gpu.cuda->settings.seed = (uint64_t)seed, gpu.cuda->n_launches = 0;
-    if (columns_rig_run(&b->rig, jobs, b->n, MOST_NEW + 5, false, &err) != REEL_OK) {
+    if (columns_rig_run(&b->rig, jobs, b->n, MOST_PASSES, false, &err) != REEL_OK) {
         snprintf(difference, sizeof difference, "%s, seed %d: %.60s; %.100s", s->options, seed,
                  err.text, gpu.cuda->report);
         if (getenv("REEL_COLUMNS")) printf("%s\n", gpu.cuda->report);
@@ -504,6 +531,25 @@ static void mutations_of_deltanets_are_seen(void **state) {
     bench_close(&mutated);
 }
 
+static void mutations_of_waiting_are_seen(void **state) {
+    (void)state;
+    static const struct setting setting = { "q3-a",
+                                            "n_groups=2,group_sms=2,warps=4,split_from=24",
+                                            4,
+                                            90,
+                                            4,
+                                            1,
+                                            1,
+                                            { { .n_prompt = 20, .n_new = 5, .asks = true },
+                                              { .n_prompt = 30, .n_new = 7 },
+                                              { .n_prompt = 5, .n_new = 4, .asks = true },
+                                              { .n_prompt = 12, .n_new = 5, .asks = true } } };
+    bench_open(&mutated, &setting);
+    sim_model_unload(&mutated.m);
+    mutations_try(&columns_waiting_mutations, is_seen);
+    bench_close(&mutated);
+}
+
 static void mutations_of_digits_are_seen(void **state) {
     (void)state;
     /* few pieces, so that some warps have none; columns that differ in size; warps that share a
@@ -532,7 +578,8 @@ int main(void) {
         in_turn(mutations_are_seen),
         in_turn(mutations_of_deltanets_are_seen),
         in_turn(mutations_of_digits_are_seen),
+        in_turn(mutations_of_waiting_are_seen),
     };
-    SHARE_TESTS("columns-mutations", 3, tests);
+    SHARE_TESTS("columns-mutations", 4, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

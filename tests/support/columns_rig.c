@@ -189,20 +189,38 @@ static void take_result(struct columns_job *job) {
     cuda_recurrent_advance(job->state, job->state->n_positions);
 }
 
+/* Gives a session the id that its column waits for. */
+static void answer(const struct columns_rig *r, struct columns_job *job) {
+    enum { LATE = 30 }; /* looks at every other question: passes come and go meanwhile */
+    struct decode_mailbox *m = job->state->mapped.mailbox;
+    const float *logits = job->state->mapped.logits;
+    const int vocab = r->b->model->config.vocab;
+    const uint64_t asked = __atomic_load_n(&m->asks, __ATOMIC_ACQUIRE);
+    int best = 0;
+    if (asked == 0 || m->given >> 32 == asked) return;
+    if (asked % 2 == 0 && ++job->n_looks % LATE != 0) return;
+    for (int i = 1; i < vocab; i++)
+        if (logits[i] > logits[best]) best = i;
+    __atomic_store_n(&m->given, asked << 32 | (uint64_t)best, __ATOMIC_RELEASE);
+}
+
 /* Waits for the end in the mailbox, or for a launch that is over without one. */
-static enum reel_status look_for_end(const struct columns_rig *r, struct reel_error *err) {
+static enum reel_status look_for_end(const struct columns_rig *r, struct columns_job *jobs, int n,
+                                     struct reel_error *err) {
     const struct timespec nap = { 0, 1000000 };
     enum reel_status status = REEL_OK;
     bool done = false;
     while (status == REEL_OK && !done && !__atomic_load_n(&r->mailbox->end, __ATOMIC_ACQUIRE)) {
         nanosleep(&nap, NULL);
+        for (int i = 0; i < n; i++)
+            if (jobs[i].host_draws) answer(r, &jobs[i]);
         status = cuda_poll(&r->b->gpu, NULL, &done, "a pass of several columns", err);
     }
     return status;
 }
 
 static enum reel_status launch(struct columns_rig *r, struct columns_args *args,
-                               struct reel_error *err) {
+                               struct columns_job *jobs, int n, struct reel_error *err) {
     const struct cuda_gpu *gpu = &r->b->gpu;
     void *arguments[] = { r->plan.columns == 1 ? (void *)&args->column[0] : args };
     const struct cuda_launch launch = { .function = &r->function,
@@ -215,7 +233,7 @@ static enum reel_status launch(struct columns_rig *r, struct columns_args *args,
     if (status == REEL_OK) status = cuda_wait(gpu, NULL, "what came before", err);
     const double start = clock_ms();
     if (status == REEL_OK) status = cuda_launch(gpu, &launch, err);
-    if (status == REEL_OK && r->looks) status = look_for_end(r, err);
+    if (status == REEL_OK && r->looks) status = look_for_end(r, jobs, n, err);
     const int n_seen = (int)r->mailbox->n_evaluated;
     if (status == REEL_OK) status = cuda_wait(gpu, NULL, "a pass of several columns", err);
     r->launch_ms = clock_ms() - start;
@@ -241,6 +259,13 @@ enum reel_status columns_rig_run(struct columns_rig *r, struct columns_job *jobs
         status = ready_session(&jobs[i], err);
         if (status == REEL_OK) status = give_job(r, &jobs[i], c, &args.column[c], err);
         give_drafts(&jobs[i], c, &args);
+        args.shown[c] =
+            cuda_pointer(cuda_mapped_address(jobs[i].state, jobs[i].state->mapped.logits));
+        if (jobs[i].host_draws) {
+            args.asks |= 1U << c;
+            args.column[c].sampling.adjust = 1;
+            args.column[c].logits = args.shown[c];
+        }
         for (int k = 0; k <= jobs[i].most_drafts; k++)
             idle[c + k] = false;
         if (!common) common = &args.column[c];
@@ -256,7 +281,7 @@ enum reel_status columns_rig_run(struct columns_rig *r, struct columns_job *jobs
         a->cap_layers = r->plan.cap_layers, a->cap_head = r->plan.cap_head,
         a->cap_kv = r->plan.cap_kv;
     }
-    if (status == REEL_OK) status = launch(r, &args, err);
+    if (status == REEL_OK) status = launch(r, &args, jobs, n, err);
     for (int i = 0; i < n && status == REEL_OK; i++)
         if (jobs[i].state) take_result(&jobs[i]);
     return status;

@@ -39,12 +39,14 @@ struct columns_job {
     const struct sampling_args *sampling; /* NULL: the best; bias is the device's, seen is replaced
                                              where penalties are on */
     int32_t stop_id;                      /* -1: none */
-    int stop_after; /* the host wants no more ids than about so many; 0: all */
+    int stop_after;  /* the host wants no more ids than about so many; 0: all */
+    bool host_draws; /* each id: the best of the logits; with `looks`, and without sampling */
     /* filled in */
     int32_t *ids; /* [n_tokens] */
     int n_made, n_evaluated, n_drafted, n_right;
     int n_told; /* ids that the mailbox has had: those made, unless the kernel said too much */
     enum decode_end end;
+    int n_looks; /* at a question of its column */
 };
 
 /* As if the GPU had just so little shared memory that parts of what `columns` columns need share

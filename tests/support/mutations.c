@@ -615,6 +615,25 @@ static const struct mutation columns[] = {
 };
 LIST(columns, columns, 17);
 
+/* ---- columns that wait for the host: test_sim_columns.c ---- */
+
+static const struct mutation columns_waiting[] = {
+    { "the host asked before all logits are there",
+      { IN("columns.cu", "if (host_is_asked(w)) fence_system();", "") } },
+    { "an earlier answer taken for the one that is waited for",
+      { IN(COLUMNS_HEAD, "(u32)(word >> 32) == n + 1 ?", "word >> 32 ?") } },
+    { "a column's position moves on while it waits",
+      { IN("columns.cuh", "w->token - (int)w->s->waited[column]", "w->token") } },
+    { "logits of a column that waits overwritten",
+      { IN(COLUMNS_HEAD, "if (a->logits && column_runs(w, column))", "if (a->logits)") } },
+    { "the best of a column that waits taken for an answer",
+      { IN(COLUMNS_HEAD, "if (column_waits(w, c)) b = column_given(w, c);", "") } },
+    { "a column that waits taken for one that is over",
+      { IN(COLUMNS_HEAD, "w->s->column_end[c] != 0 && !column_waits(w, c)",
+           "w->s->column_end[c] != 0") } },
+};
+LIST(columns_waiting, columns_waiting, 2);
+
 /* ---- columns.cu of a model with DeltaNets: test_sim_columns.c ---- */
 
 #define COLUMNS_DELTA "columns_delta.cuh"
@@ -1216,13 +1235,17 @@ static const struct mutation codes[] = {
 LIST(codes, codes, 8);
 
 const struct mutation_list *const mutation_lists[] = {
-    &decode_mutations,        &hops_mutations,           &columns_mutations,
-    &columns_delta_mutations, &columns_digits_mutations, &follow_mutations,
-    &follow_delta_mutations,  &padding_mutations,        &queue_mutations,
-    &packed_mutations,        &short_mutations,          &far_mutations,
-    &delta_mutations,         &tower_mutations,          &position_mutations,
-    &bias_mutations,          &limits_mutations,         &narrow_mutations,
-    &codes_mutations,         &faults_mutations,         NULL
+    &decode_mutations,        &hops_mutations,
+    &columns_mutations,       &columns_waiting_mutations,
+    &columns_delta_mutations, &columns_digits_mutations,
+    &follow_mutations,        &follow_delta_mutations,
+    &padding_mutations,       &queue_mutations,
+    &packed_mutations,        &short_mutations,
+    &far_mutations,           &delta_mutations,
+    &tower_mutations,         &position_mutations,
+    &bias_mutations,          &limits_mutations,
+    &narrow_mutations,        &codes_mutations,
+    &faults_mutations,        NULL
 };
 
 /* ---- which of them a run tries ---- */

@@ -53,6 +53,10 @@ static enum reel_status give_sampling(const struct cuda_decoding *g, struct deco
     const struct reel_sampling *set = &g->d->sampling->set;
     const bool penalties = g->d->sampling->penalises;
     struct sampling_args *to = &args->sampling;
+    if (g->d->host_draws) {
+        *to = (struct sampling_args){ 0 };
+        return REEL_OK;
+    }
     enum reel_status status = penalties ? upload_seen(s, g->d->sampling, err) : REEL_OK;
     if (status != REEL_OK) return status;
     *to = (struct sampling_args){
@@ -96,37 +100,60 @@ void cuda_decoding_deliver(struct cuda_decoding *g, struct cuda_run *run, int32_
     if (!g->d->on_id(g->d->user, id)) g->stopped = true;
 }
 
-/* The launch left this token to the host: its logits lie in s->out. */
-static enum reel_status pick_on_host(struct cuda_decoding *g, struct reel_error *err) {
-    struct backend_state *s = g->s;
+enum reel_status cuda_decoding_draw(const struct cuda_decoding *g, int32_t *id,
+                                    struct reel_error *err) {
+    *id = g->d->draw(g->d->user, g->s->mapped.logits, g->position + 1);
+    if (*id >= 0) return REEL_OK;
+    return err_set(err, REEL_E_DEVICE,
+                   "no id can be drawn for position %d: each logit is NaN or forbidden",
+                   g->position + 1);
+}
+
+enum reel_status cuda_decoding_evaluate(struct cuda_decoding *g, struct reel_error *err) {
+    const struct backend_eval eval = { .position = g->position,
+                                       .n = 1,
+                                       .ids = &g->id,
+                                       .output = REEL_OUTPUT_LAST_LOGITS,
+                                       .out = g->s->mapped.logits,
+                                       .cancel = g->d->cancel };
+    int32_t id = -1;
+    enum reel_status status = cuda_eval(g->s, &eval, err);
+    if (status == REEL_OK) status = cuda_decoding_draw(g, &id, err);
+    if (status == REEL_OK) cuda_decoding_deliver(g, NULL, id);
+    return status;
+}
+
+/* The launch left this token to the host. */
+static enum reel_status pick_on_host(struct cuda_decoding *g, bool shown, struct reel_error *err) {
+    const struct backend_state *s = g->s;
     const size_t n = (size_t)s->backend->model->config.vocab * sizeof(float);
-    enum reel_status status =
-        cuda_download(&s->backend->gpu, s->mapped.logits, s->out, n, NULL, err);
-    if (status != REEL_OK) return status;
-    int32_t id = g->d->draw(g->d->user, s->mapped.logits, g->position + 1);
-    if (id < 0)
-        return err_set(err, REEL_E_DEVICE,
-                       "no id can be drawn for position %d: each logit is NaN or forbidden",
-                       g->position + 1);
-    cuda_decoding_deliver(g, NULL, id);
-    return REEL_OK;
+    int32_t id = -1;
+    enum reel_status status = REEL_OK;
+    if (!shown)
+        status = cuda_download(&s->backend->gpu, s->mapped.logits, s->out, n, NULL, err);
+    else if (s->mapped.mailbox->asks != s->mapped.mailbox->n_made + 1) /* they are still coming */
+        status = cuda_wait(&s->backend->gpu, NULL, "logits", err);
+    if (status == REEL_OK) status = cuda_decoding_draw(g, &id, err);
+    if (status == REEL_OK) cuda_decoding_deliver(g, NULL, id);
+    return status;
 }
 
-/* A launch that ends because it was told to, or is too far ahead, may do so at a token whose id
- * only the host can draw. Its logits were left all the same. */
-static bool stopped_before_host_picked(const struct cuda_decoding *g,
-                                       const struct decode_mailbox *m) {
-    return m->end == DECODE_STOPPED && m->n_evaluated == m->n_made + 1 &&
-           g->d->sampling->set.temperature > 0;
+/* A launch that ends because it was told to, or is too far ahead, or since another column is over,
+ * may do so at a token whose id only the host can draw. Its logits were left all the same. */
+static bool ended_before_host_picked(const struct cuda_decoding *g,
+                                     const struct decode_mailbox *m) {
+    return (m->end == DECODE_STOPPED || m->end == DECODE_RUNNING) &&
+           m->n_evaluated == m->n_made + 1 &&
+           (g->d->sampling->set.temperature > 0 || g->d->host_draws);
 }
 
-enum reel_status cuda_decoding_settle(struct cuda_decoding *g, struct reel_error *err) {
+enum reel_status cuda_decoding_settle(struct cuda_decoding *g, bool shown, struct reel_error *err) {
     const struct decode_mailbox *m = g->s->mapped.mailbox;
     if (g->d->cancel && atomic_load(g->d->cancel))
         return err_set(err, REEL_E_CANCELLED, "cancelled");
     if (g->stopped) return REEL_OK;
-    if (m->end == DECODE_HOST_PICKS || stopped_before_host_picked(g, m))
-        return pick_on_host(g, err);
+    if (m->end == DECODE_HOST_PICKS || ended_before_host_picked(g, m))
+        return pick_on_host(g, shown, err);
     if (m->end == DECODE_NO_ID)
         return err_set(err, REEL_E_DEVICE,
                        "no id can be drawn for position %d: each logit is NaN or forbidden",
@@ -233,7 +260,7 @@ enum reel_status cuda_decoding_launch(struct cuda_decoding *g, int most, struct 
     if (status != REEL_OK) cuda_stop(&run);
     enum reel_status end = cuda_finish(&run, g->d->cancel, status == REEL_OK ? err : NULL);
     if (status == REEL_OK) status = end;
-    if (status == REEL_OK) status = cuda_decoding_settle(g, err);
+    if (status == REEL_OK) status = cuda_decoding_settle(g, false, err);
     s->n_positions = g->position; /* the last id delivered is not evaluated, or as good as not */
     /* a launch that ran ahead of what was taken has left the state of another text */
     if (!run.failed && args.position + (int)s->mapped.mailbox->n_evaluated == g->position &&
@@ -250,7 +277,7 @@ enum reel_status cuda_decoding_begin(struct cuda_decoding *g, struct backend_sta
     const struct reel_sampling *set = &d->sampling->set;
     *g = (struct cuda_decoding){ .s = s, .d = d, .position = d->position, .id = d->id };
     enum reel_status status = cuda_check_room(s, d->position, 1, err);
-    if (status != REEL_OK || set->n_bias == 0) return status;
+    if (status != REEL_OK || set->n_bias == 0 || d->host_draws) return status;
     if (bias_repeats(s, set)) return err_set(err, REEL_E_UNSUPPORTED, "an id has two biases");
     return upload_bias(s, set, err);
 }

@@ -39,7 +39,14 @@ enum reel_status cuda_decoding_args(struct cuda_decoding *g, int most, struct de
                                     struct reel_error *err);
 /* `run` made the id and may still run; NULL: the host did. */
 void cuda_decoding_deliver(struct cuda_decoding *g, struct cuda_run *run, int32_t id);
-/* Does what the way a launch ended asks for, as the session's mailbox has it. */
-enum reel_status cuda_decoding_settle(struct cuda_decoding *g, struct reel_error *err);
+/* Draws the next id on the host, from the logits in the state's mapped memory, without delivering
+ * it. */
+enum reel_status cuda_decoding_draw(const struct cuda_decoding *g, int32_t *id,
+                                    struct reel_error *err);
+/* One token through the layers, whose id the host draws. */
+enum reel_status cuda_decoding_evaluate(struct cuda_decoding *g, struct reel_error *err);
+/* Does what the way a launch ended asks for, as the session's mailbox has it. shown: logits that
+ * the host has to draw from are in mapped memory, not in `out`. */
+enum reel_status cuda_decoding_settle(struct cuda_decoding *g, bool shown, struct reel_error *err);
 
 #endif

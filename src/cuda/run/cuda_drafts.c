@@ -210,7 +210,7 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
     const bool ended = status == REEL_OK;
     if (ended) say_taken(&t, &run, since_ms);
     g->changes = true;
-    if (ended) status = cuda_decoding_settle(g, err);
+    if (ended) status = cuda_decoding_settle(g, false, err);
     g->s->n_positions = g->position;
     if (ended) keep_state(&t, args.column[0].position);
     if (status == REEL_OK && !g->stopped && g->n_made == before)

@@ -97,7 +97,7 @@ static enum reel_status fetch_output(const struct backend_state *s, const struct
         const size_t bytes = o->width * sizeof(float);
         enum reel_status status =
             cuda_download(&s->backend->gpu, s->mapped.logits, s->out, bytes, NULL, err);
-        if (status == REEL_OK) memcpy(to, s->mapped.logits, bytes);
+        if (status == REEL_OK && to != s->mapped.logits) memcpy(to, s->mapped.logits, bytes);
         return status;
     }
     return cuda_download(&s->backend->gpu, to, s->out, rows * o->width * sizeof(float), NULL, err);

@@ -506,6 +506,22 @@ bool cuda_column_id(struct cuda_run *run, int column, int n, int32_t *id, bool *
     return read_word(run, run->columns[column]->mapped.mailbox, n, id, drafted);
 }
 
+bool cuda_column_asks(struct cuda_run *run, int column, int n) {
+    const struct decode_mailbox *m = run->columns[column]->mapped.mailbox;
+    if (__atomic_load_n(&m->asks, __ATOMIC_ACQUIRE) != (unsigned)n + 1) return false;
+    if (cuda_faulted_mailbox(run)) return false; /* logits of garbage, perhaps */
+    run->news_ms = run->looked_ms = clock_ms();
+    run->behind_ms = 0;
+    return true;
+}
+
+void cuda_column_give(const struct cuda_run *run, int column, int n, int32_t id) {
+    struct decode_mailbox *m = run->columns[column]->mapped.mailbox;
+    const unsigned long long number = (unsigned)n + 1;
+    __atomic_store_n(&m->taken, (unsigned)number, __ATOMIC_RELEASE);
+    __atomic_store_n(&m->given, number << 32 | (unsigned)id, __ATOMIC_RELEASE);
+}
+
 enum reel_status cuda_columns_wait(struct cuda_run *run, bool *ended, struct reel_error *err) {
     *ended = run_has_ended(run);
     if (*ended) end_run(run, true);

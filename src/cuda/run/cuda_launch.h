@@ -72,6 +72,10 @@ enum reel_status cuda_submit_columns(struct cuda_run *run, const struct cuda_col
                                      struct reel_error *err);
 /* Id n of a column, where it has come; *drafted (or NULL): it was a draft. */
 bool cuda_column_id(struct cuda_run *run, int column, int n, int32_t *id, bool *drafted);
+/* Whether the launch waits for the host to draw id n of a column, whose logits are in its state's
+ * mapped memory. Then the id is given. */
+bool cuda_column_asks(struct cuda_run *run, int column, int n);
+void cuda_column_give(const struct cuda_run *run, int column, int n, int32_t id);
 /* One turn of waiting for such a launch; *ended: it is over, and all its ids are there. */
 enum reel_status cuda_columns_wait(struct cuda_run *run, bool *ended, struct reel_error *err);
 

@@ -57,11 +57,19 @@ static void begin_column(struct step *t, int i) {
     enum reel_status status = cuda_decoding_begin(g, c->state, c->decode, &c->err);
     if (t->batch->n == 1 || !t->program) g->batch = t->batch;
     if (status == REEL_OK && cuda_last_row_is(c->state, g->position, g->id))
-        status = cuda_decoding_launch(g, 1, &c->err);
+        status = c->decode->host_draws ? cuda_decoding_evaluate(g, &c->err)
+                                       : cuda_decoding_launch(g, 1, &c->err);
     if (status != REEL_OK) end_column(t, i, status);
 }
 
 /* ---- a launch ---- */
+
+/* The host draws all ids of column i. */
+static void ask_of_host(struct columns_args *args, int i) {
+    args->asks |= 1U << i;
+    args->column[i].sampling.adjust = 1;
+    args->column[i].logits = args->shown[i];
+}
 
 static enum reel_status give_columns(struct step *t, struct columns_args *args) {
     enum reel_status status = REEL_OK;
@@ -69,11 +77,27 @@ static enum reel_status give_columns(struct step *t, struct columns_args *args) 
     for (int i = 0; i < t->batch->n; i++) {
         status = cuda_decoding_args(&t->g[i], args->n_passes, &args->column[i],
                                     &t->batch->columns[i].err);
+        const struct backend_state *s = t->g[i].s;
+        args->shown[i] = cuda_pointer(cuda_mapped_address(s, s->mapped.logits));
+        if (t->g[i].d->host_draws) ask_of_host(args, i);
         if (status == REEL_OK) continue;
         end_column(t, i, status);
         return status;
     }
     return REEL_OK;
+}
+
+/* Draws the id that a column waits for. The others go on meanwhile. */
+static void answer(struct step *t, struct cuda_run *run, int i) {
+    struct backend_column *c = &t->batch->columns[i];
+    int32_t id = -1;
+    const enum reel_status status = cuda_decoding_draw(&t->g[i], &id, &c->err);
+    if (status != REEL_OK) {
+        end_column(t, i, status);
+        return;
+    }
+    cuda_column_give(run, i, t->n_read[i]++, id);
+    cuda_decoding_deliver(&t->g[i], NULL, id);
 }
 
 /* Delivers the ids that have come. False: some column wants no more, or the caller does. */
@@ -86,7 +110,10 @@ static bool deliver(struct step *t, struct cuda_run *run) {
             t->n_read[i]++;
             cuda_decoding_deliver(g, NULL, id);
         }
-        if (g->stopped || (g->d->cancel && atomic_load(g->d->cancel))) goes_on = false;
+        const bool over = t->batch->columns[i].over;
+        if (!over && !g->stopped && cuda_column_asks(run, i, t->n_read[i])) answer(t, run, i);
+        if (t->batch->columns[i].over || g->stopped || (g->d->cancel && atomic_load(g->d->cancel)))
+            goes_on = false;
     }
     return goes_on && !is_enough(t);
 }
@@ -103,21 +130,17 @@ static enum reel_status read_launch(struct step *t, struct cuda_run *run, struct
     return status;
 }
 
-/* Positions that the launch took through the layers in a column. A column that was not over when
- * the launch ended has them from all passes. */
-static int n_evaluated(const struct step *t, int i) {
-    const struct decode_mailbox *column = t->batch->columns[i].state->mapped.mailbox;
-    return (int)(column->end ? column->n_evaluated : t->b->step.mailbox->n_evaluated);
-}
-
 /* What the launch has left of a column, which began at position `from`. */
 static void settle(struct step *t, int i, int from) {
     struct backend_column *c = &t->batch->columns[i];
     struct cuda_decoding *g = &t->g[i];
+    struct decode_mailbox *m = c->state->mapped.mailbox;
     const int before = g->n_made;
-    enum reel_status status = cuda_decoding_settle(g, &c->err);
+    if (t->n_read[i] > (int)m->n_made)
+        m->n_made++; /* given, but the launch did not see it any more */
+    enum reel_status status = c->over ? c->status : cuda_decoding_settle(g, true, &c->err);
     /* a launch that ran ahead of what was taken has left the state of another text */
-    if (from + n_evaluated(t, i) == g->position) cuda_recurrent_advance(c->state, g->position);
+    if (from + (int)m->n_evaluated == g->position) cuda_recurrent_advance(c->state, g->position);
     if (status == REEL_OK && !g->stopped && t->n_read[i] == 0 && g->n_made == before)
         status = err_set(&c->err, REEL_E_DEVICE, "%s: a pass of several sessions made no token",
                          t->b->gpu.facts.name);
@@ -187,7 +210,9 @@ static void launch(struct step *t) {
 /* One session: as cuda_decode, but that the batch may have enough. */
 static void launch_one(struct step *t, int i, int most) {
     struct backend_column *c = &t->batch->columns[i];
-    enum reel_status status = cuda_decoding_launch(&t->g[i], most, &c->err);
+    struct cuda_decoding *g = &t->g[i];
+    const enum reel_status status = c->decode->host_draws ? cuda_decoding_evaluate(g, &c->err)
+                                                          : cuda_decoding_launch(g, most, &c->err);
     if (status != REEL_OK) end_column(t, i, status);
 }
 
