@@ -82,11 +82,11 @@ enum reel_status reel_generation_start(struct reel_session *s, const struct reel
     g->set.logprobs = set.logprobs || set.n_top_logprobs > 0;
     choose_stop_ids(g, &s->model->model.config);
     g->own_loop = !s->model->ops->decode || g->set.logprobs;
-    g->joins = s->model->passes && (!s->model->ops->decode || !g->set.logprobs);
+    g->joins = s->model->passes;
     g->joined = false;
     g->failed = false;
-    g->speculates =
-        set.speculation != REEL_SPECULATION_OFF && s->model->backend_info.drafts && g->joins;
+    g->speculates = set.speculation != REEL_SPECULATION_OFF && s->model->backend_info.drafts &&
+                    g->joins && (!s->model->ops->decode || !g->set.logprobs);
     if (s->draft) draft_session_begin(s->draft);
     if (g->speculates) guesses_begin(s);
     g->costs.column_share = (double)s->model->backend_info.column_share;
@@ -419,6 +419,7 @@ static void join(struct reel_session *s) {
     g->column.state = s->state;
     g->column.decode = decode_of(s, generation_tokens_left(s), saw_decoded);
     g->column.decode.draw = draw_for_column;
+    g->column.decode.host_draws = g->set.logprobs;
     g->column.guess = g->speculates ? guesses_for_pass : NULL;
     g->column.ahead = g->pushed ? PASSES_AHEAD : GENERATION_AHEAD;
     g->joined = passes_join(s->model->passes, &g->column);

@@ -633,6 +633,70 @@ static void sessions_of_many_threads_do_not_mix(void **state) {
     assert_threads_do_not_mix(*state, NULL); /* launches that others wait for are told to end */
 }
 
+/* ---- log-probabilities ---- */
+
+struct scored {
+    struct thread of;
+    struct reel_session *session;
+    float logprobs[N_NEW], second[N_NEW]; /* of the id; of the second of the likeliest */
+    int n_joined;                         /* ids that came of passes */
+};
+
+static bool listen_to_scores(void *user, const struct reel_token *token) {
+    struct scored *s = user;
+    const int n = s->of.l.n;
+    assert_int_equal(token->n_top, 2);
+    assert_true(token->top[0].id == token->id && token->top[0].logprob == token->logprob);
+    s->logprobs[n] = token->logprob, s->second[n] = token->top[1].logprob;
+    s->n_joined += s->session->generation.joined;
+    return listen(&s->of.l, token);
+}
+
+static void *score_beside(void *of) {
+    struct scored *s = of;
+    struct thread *t = &s->of;
+    const struct reel_session_options options = { .size = sizeof options, .max_context = CONTEXT };
+    const struct reel_generation g = { .size = sizeof g,
+                                       .max_tokens = N_NEW,
+                                       .ignore_stop_ids = true,
+                                       .n_top_logprobs = 2,
+                                       .on_token = listen_to_scores,
+                                       .user = s };
+    t->status = reel_session_open(&s->session, t->f->m.gpu, &options, &t->err);
+    if (t->status == REEL_OK)
+        t->status = reel_session_sync(s->session, prompt, N_PROMPT, NULL, &t->err);
+    if (t->status == REEL_OK) t->status = reel_generate(s->session, &g, NULL, &t->err);
+    reel_session_close(s->session);
+    return NULL;
+}
+
+/* They have columns as others do, and what they are told is what they are told alone. */
+static void log_probabilities_are_told_beside_others(void **state) {
+    struct fixture *f = *state;
+    enum { N = 2 };
+    struct scored alone = { .of.f = f }, scored[N] = { 0 };
+    struct thread other = { .f = f };
+    pthread_t id[N], third;
+    reload(f, NULL);
+    (void)score_beside(&alone);
+    assert_int_equal(alone.of.status, REEL_OK);
+    assert_int_equal(pthread_create(&third, NULL, generate_beside, &other), 0);
+    for (int i = 0; i < N; i++) {
+        scored[i].of.f = f;
+        assert_int_equal(pthread_create(&id[i], NULL, score_beside, &scored[i]), 0);
+    }
+    pthread_join(third, NULL);
+    assert_greedy(f, other.l.ids, N_NEW);
+    for (int i = 0; i < N; i++) {
+        pthread_join(id[i], NULL);
+        if (scored[i].of.status != REEL_OK) fail_msg("thread %d: %s", i, scored[i].of.err.text);
+        assert_greedy(f, scored[i].of.l.ids, N_NEW);
+        assert_memory_equal(scored[i].logprobs, alone.logprobs, sizeof alone.logprobs);
+        assert_memory_equal(scored[i].second, alone.second, sizeof alone.second);
+        assert_true(scored[i].n_joined > 0);
+    }
+}
+
 /* ---- recurrent states --------------------------------------------------------------------------
  */
 
@@ -695,6 +759,7 @@ int main(void) {
         in_turn(a_copy_goes_on_by_itself),
         cmocka_unit_test(a_session_may_generate_inside_another_ones_callback),
         cmocka_unit_test(sessions_of_many_threads_do_not_mix),
+        cmocka_unit_test(log_probabilities_are_told_beside_others),
     };
     /* what a recurrent state makes different */
     struct CMUnitTest again[] = {
