@@ -209,6 +209,57 @@ static void what_is_printed_is_taken(void **state) {
     buffer_release(&page);
 }
 
+/* ---- of closed sessions
+ * ---------------------------------------------------------------------------------
+ */
+
+static struct backend_state *opened(struct fixture *f, int context) {
+    struct backend_state *s = NULL;
+    good(cuda_state_open(&s, f->m.gpu->backend, context, &f->err), f);
+    return s;
+}
+
+/* While others are open it goes to the next of the same length without a call of the driver, which
+ * might wait for a launch. */
+static void memory_of_closed_sessions_is_lent(void **state) {
+    enum { CONTEXT = 40, LONGER = 400, MANY = 12, SPARES = 8 };
+    struct fixture *f = *state;
+    struct backend_state *many[MANY];
+    load(f, "poison=0");
+    const size_t model = f->cuda->live.bytes;
+    struct backend_state *stays = opened(f, CONTEXT), *s = opened(f, CONTEXT);
+    const size_t one = (f->cuda->live.bytes - model) / 2;
+    const struct backend_state *closed = s;
+    const struct fake_live live = f->cuda->live;
+    const int calls = f->cuda->n_calls;
+    cuda_state_close(s);
+    s = opened(f, CONTEXT);
+    assert_ptr_equal(s, closed);
+    assert_int_equal(f->cuda->n_calls, calls);
+    assert_memory_equal(&f->cuda->live, &live, sizeof live);
+    cuda_state_close(s);
+    /* one of another length takes its own, and that of the closed where there is no other */
+    s = opened(f, LONGER);
+    assert_ptr_not_equal(s, closed);
+    assert_true(f->cuda->live.bytes > live.bytes);
+    cuda_state_close(s);
+    f->cuda->only = "cuMemAlloc_v2", f->cuda->fail_call = 1, f->cuda->fail_with = 2;
+    s = opened(f, LONGER + 1);
+    f->cuda->only = NULL, f->cuda->fail_call = 0;
+    assert_int_equal(f->m.gpu->backend->n_spares, 0);
+    cuda_state_close(s);
+    /* some are kept, and none when nobody is left */
+    for (int i = 0; i < MANY; i++)
+        many[i] = opened(f, CONTEXT);
+    for (int i = 0; i < MANY; i++)
+        cuda_state_close(many[i]);
+    assert_int_equal(f->m.gpu->backend->n_spares, SPARES);
+    assert_true(f->cuda->live.bytes - model <= (SPARES + 2) * one);
+    cuda_state_close(stays);
+    assert_int_equal(f->cuda->live.bytes, model);
+    assert_int_equal(f->m.gpu->backend->n_spares, 0);
+}
+
 /* ---- what is not there takes nothing ------------------------------------------------------------
  */
 
@@ -232,6 +283,7 @@ int main(void) {
         cmocka_unit_test(model_and_sessions_take_what_is_said),
         cmocka_unit_test(what_is_printed_is_taken),
         cmocka_unit_test(each_model_has_its_parts),
+        cmocka_unit_test(memory_of_closed_sessions_is_lent),
     };
     const struct share share = share_of("cuda-memory", 3);
     int failed = 0;

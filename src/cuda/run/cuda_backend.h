@@ -109,6 +109,8 @@ struct backend {
     double
         prefill_ms[CUDA_PREFILL_SIZES]; /* of the last launch that read 1, 2-3, 4-7, ... tokens */
     int n_recovering;                   /* threads that wait for the queue to be empty */
+    int n_states, n_spares;             /* states that sessions have; of closed ones: */
+    struct backend_state *spares;       /* see cuda_state.c */
     bool lost;                          /* the context is: a kernel hung or failed */
     bool hung; /* lost with a kernel that does not end: nothing can be given back,
                   the calls would never return */

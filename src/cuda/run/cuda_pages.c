@@ -46,7 +46,6 @@ void cuda_pages_close(struct backend_state *s) {
     struct backend *b = s->backend;
     cuda_pages_keep(s, 0);
     if (!cuda_untouchable(b)) {
-        cuda_pool_shrink(&b->pool);
         cuda_free(&b->gpu, p->device);
         cuda_host_free(&b->gpu, p->table);
     }

@@ -153,11 +153,11 @@ bool cuda_pool_is_shared(struct cuda_pool *pool, int number) {
     return shared;
 }
 
-void cuda_pool_shrink(struct cuda_pool *pool) {
+void cuda_pool_shrink(struct cuda_pool *pool, int n_spare) {
     pthread_mutex_lock(&pool->mutex);
     for (int i = 0; i < pool->room; i++) {
         struct cuda_slab *slab = &pool->slabs[i];
-        if (!slab->base || slab->n_used > 0) continue;
+        if (!slab->base || slab->n_used > 0 || n_spare-- > 0) continue;
         cuda_free(pool->gpu, slab->base);
         pool->n_pieces -= slab->n_pieces;
         *slab = (struct cuda_slab){ 0 };

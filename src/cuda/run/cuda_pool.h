@@ -4,7 +4,7 @@
  *
  * A pool asks the driver for slabs of some pieces as they are needed, up to its limit, or until the
  * driver has no more than a reserve left. Slabs without a piece in use go back when a session
- * closes.
+ * closes, all but one while others are open.
  *
  * A piece that one session gives back may be another's in the next launch: the launches of all
  * sessions come one after the other, and a session gives a piece back only between its own. */
@@ -65,7 +65,7 @@ void cuda_pool_share(struct cuda_pool *pool, const int *numbers, int n);
 void cuda_pool_give_back(struct cuda_pool *pool, const int *numbers, int n);
 /* Whether others hold a piece, too. */
 bool cuda_pool_is_shared(struct cuda_pool *pool, int number);
-/* Frees slabs without a piece in use. */
-void cuda_pool_shrink(struct cuda_pool *pool);
+/* Frees slabs without a piece in use, but for n_spare of them. */
+void cuda_pool_shrink(struct cuda_pool *pool, int n_spare);
 
 #endif

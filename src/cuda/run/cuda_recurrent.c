@@ -66,9 +66,7 @@ void cuda_recurrent_open(struct backend_state *s) {
 }
 
 void cuda_recurrent_close(struct backend_state *s) {
-    if (!has_states(s)) return;
-    cuda_recurrent_clear(s);
-    if (!cuda_untouchable(s->backend)) cuda_pool_shrink(&s->backend->states);
+    if (has_states(s)) cuda_recurrent_clear(s);
 }
 
 static bool owns_live(const struct backend_state *s) {

@@ -73,8 +73,11 @@ static enum reel_status open_device(struct backend_state *s, struct reel_error *
     enum reel_status status = REEL_OK;
     for (size_t i = 0; i < sizeof all / sizeof *all && status == REEL_OK; i++)
         status = cuda_part_alloc(gpu, &s->memory, all[i].part, all[i].at, err);
+    /* by a stream of its own: the others' launches are not waited for */
     if (status == REEL_OK)
-        status = cuda_fill(gpu, s->abort, 0, (size_t)s->memory.bytes[GPU_ABORT], NULL, err);
+        status = cuda_fill(gpu, s->abort, 0, (size_t)s->memory.bytes[GPU_ABORT], s->backend->rescue,
+                           err);
+    if (status == REEL_OK) status = cuda_wait(gpu, s->backend->rescue, "a session's memory", err);
     if (status == REEL_OK) status = open_profile(s, err);
     if (status == REEL_OK && s->backend->tuning.poison) status = fill_with_nan(s, err);
     return status;
@@ -86,29 +89,7 @@ enum reel_status cuda_state_need(struct backend_state *s, enum gpu_part part, cu
     return cuda_part_alloc(&s->backend->gpu, &s->memory, part, at, err);
 }
 
-enum reel_status cuda_state_open(struct backend_state **out, struct backend *b, int max_positions,
-                                 struct reel_error *err) {
-    struct backend_state *s = NULL;
-    *out = NULL;
-    enum reel_status status = cuda_alive(b, err);
-    if (status == REEL_OK) status = mem_zeroed(&s, 1, sizeof *s, "a session", err);
-    if (status != REEL_OK) return status;
-    s->backend = b;
-    s->max_positions = max_positions;
-    cuda_memory_plan(&s->memory, b, max_positions);
-    s->out_floats = (size_t)s->memory.bytes[GPU_OUT] / sizeof(float);
-    cuda_recurrent_open(s);
-    status = open_mapped(s, err);
-    if (status == REEL_OK) status = open_device(s, err);
-    if (status == REEL_OK) status = cuda_pages_open(s, err);
-    if (status == REEL_OK)
-        *out = s;
-    else
-        cuda_state_close(s);
-    return status;
-}
-
-void cuda_state_close(struct backend_state *s) {
+static void state_free(struct backend_state *s) {
     if (!s) return;
     struct backend *b = s->backend;
     cuda_timer_close(s->prefill_timer, b);
@@ -123,6 +104,103 @@ void cuda_state_close(struct backend_state *s) {
         cuda_host_free(&b->gpu, s->host);
     }
     mem_free(s);
+}
+
+static enum reel_status state_new(struct backend_state **out, struct backend *b, int max_positions,
+                                  struct reel_error *err) {
+    struct backend_state *s = NULL;
+    enum reel_status status = mem_zeroed(&s, 1, sizeof *s, "a session", err);
+    if (status != REEL_OK) return status;
+    s->backend = b;
+    s->max_positions = max_positions;
+    cuda_memory_plan(&s->memory, b, max_positions);
+    s->out_floats = (size_t)s->memory.bytes[GPU_OUT] / sizeof(float);
+    cuda_recurrent_open(s);
+    status = open_mapped(s, err);
+    if (status == REEL_OK) status = open_device(s, err);
+    if (status == REEL_OK) status = cuda_pages_open(s, err);
+    if (status == REEL_OK)
+        *out = s;
+    else
+        state_free(s);
+    return status;
+}
+
+/* ---- spare states ---- */
+
+/* The driver takes milliseconds for a session's memory, and to free it waits for the launches of
+ * others. So while other sessions are open, states of closed ones are kept for those to come. */
+enum { MOST_SPARES = 8 };
+
+static struct backend_state *spare_take(struct backend *b, int max_positions) {
+    struct backend_state **at = &b->spares, *s = NULL;
+    pthread_mutex_lock(&b->mutex);
+    b->n_states++;
+    while (*at && (*at)->max_positions != max_positions)
+        at = &(*at)->next_spare;
+    s = *at;
+    if (s) *at = s->next_spare, b->n_spares--;
+    pthread_mutex_unlock(&b->mutex);
+    return s;
+}
+
+/* Whether the state, whose session is closed, was kept. *last: no session is left. */
+static bool spare_keep(struct backend *b, struct backend_state *s, bool *last) {
+    const bool usable = s && !s->packed && !s->profile && !cuda_untouchable(b);
+    pthread_mutex_lock(&b->mutex);
+    *last = --b->n_states == 0;
+    const bool keeps = usable && !*last && !b->lost && b->n_spares < MOST_SPARES;
+    if (keeps) s->next_spare = b->spares, b->spares = s, b->n_spares++;
+    pthread_mutex_unlock(&b->mutex);
+    return keeps;
+}
+
+static bool spares_free(struct backend *b) {
+    pthread_mutex_lock(&b->mutex);
+    struct backend_state *s = b->spares;
+    const bool any = s != NULL;
+    b->spares = NULL, b->n_spares = 0;
+    pthread_mutex_unlock(&b->mutex);
+    while (s) {
+        struct backend_state *next = s->next_spare;
+        state_free(s);
+        s = next;
+    }
+    return any;
+}
+
+/* A session is closed, or could not be opened: s is NULL. */
+static void session_gone(struct backend *b, struct backend_state *s) {
+    bool last = false;
+    if (s) cuda_keep(s, 0);
+    const bool kept = spare_keep(b, s, &last);
+    if (!kept) state_free(s);
+    if (last) (void)spares_free(b);
+    if (cuda_untouchable(b)) return;
+    cuda_pool_shrink(&b->pool, !last);
+    cuda_pool_shrink(&b->states, !last);
+}
+
+enum reel_status cuda_state_open(struct backend_state **out, struct backend *b, int max_positions,
+                                 struct reel_error *err) {
+    *out = NULL;
+    enum reel_status status = cuda_alive(b, err);
+    if (status != REEL_OK) return status;
+    *out = spare_take(b, max_positions);
+    if (*out && !b->tuning.poison) return REEL_OK;
+    status = *out ? fill_with_nan(*out, err) : state_new(out, b, max_positions, err);
+    if (status == REEL_E_MEMORY && spares_free(b)) {
+        err_clear(err);
+        status = state_new(out, b, max_positions, err);
+    }
+    if (status == REEL_OK) return REEL_OK;
+    session_gone(b, *out);
+    *out = NULL;
+    return status;
+}
+
+void cuda_state_close(struct backend_state *s) {
+    if (s) session_gone(s->backend, s);
 }
 
 /* ---- copying positions ---- */

@@ -21,6 +21,7 @@ struct cuda_mapped {
 
 struct backend_state {
     struct backend *backend;
+    struct backend_state *next_spare;
     struct gpu_memory_plan memory;
     int max_positions;
     int n_positions;         /* evaluated so far */
