@@ -357,6 +357,11 @@ $(B)/bench/paced_reel: $(B)/bench/paced_reel.o $(CLI_OBJ) $(B)/libsupport.a $(IN
 	$(call say,LD)
 	$(Q)$(CC) $(LINK_OPT) $(LDFLAGS) -Wl,--wrap=cli_model_open $^ $(CLI_LIBS) $(LDLIBS) -o $@
 
+# Log-probabilities among sessions that decode together; likewise.
+$(B)/bench/scores: $(B)/bench/scores.o $(INTERNAL)
+	$(call say,LD)
+	$(Q)$(CC) -pie $(LINK_OPT) $(LDFLAGS) $^ $(LDLIBS) -o $@
+
 # Sessions that come and go, on any device; tools/gpu_pack.sh carries it to a GPU machine.
 $(B)/bench/joins: $(B)/bench/joins.o $(B)/tests/support/joins.o $(INTERNAL)
 	$(call say,LD)
