@@ -15,25 +15,13 @@
  * Prints CSV lines: what,value,unit; what it does meanwhile goes to standard error. The exit status
  * is 0 only when all ids were right. */
 #include "support/joins.h"
+#include "arguments.h"
 #include "reel.h"
 
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The value behind "key=" among the arguments, or NULL. */
-static const char *text_of(int argc, char **argv, const char *key) {
-    const size_t n = strlen(key);
-    for (int i = 2; i < argc; i++)
-        if (strncmp(argv[i], key, n) == 0 && argv[i][n] == '=') return argv[i] + n + 1;
-    return NULL;
-}
-
-static double number_of(int argc, char **argv, const char *key, double standard) {
-    const char *text = text_of(argc, argv, key);
-    return text ? strtod(text, NULL) : standard;
-}
 
 static void tell(uint64_t n_joins, uint64_t n_tokens, double seconds, size_t resident_bytes) {
     fprintf(stderr, "%.0f s: %llu joins, %llu ids, %zu MB resident\n", seconds,

@@ -11,6 +11,7 @@
  *
  * Prints CSV lines: what,value,unit. Every session of a thread must make the ids of its first one;
  * `ids` is a hash of these, the same whatever is scored. */
+#include "arguments.h"
 #include "base/clock.h"
 #include "reel.h"
 
@@ -82,18 +83,6 @@ static void *talk(void *of) {
     return NULL;
 }
 
-static const char *text_of(int argc, char **argv, const char *key) {
-    const size_t n = strlen(key);
-    for (int i = 2; i < argc; i++)
-        if (strncmp(argv[i], key, n) == 0 && argv[i][n] == '=') return argv[i] + n + 1;
-    return NULL;
-}
-
-static double number_of(int argc, char **argv, const char *key, double standard) {
-    const char *text = text_of(argc, argv, key);
-    return text ? strtod(text, NULL) : standard;
-}
-
 static void sleep_s(double s) {
     const struct timespec t = { (time_t)s, (long)((s - (double)(time_t)s) * 1e9) };
     nanosleep(&t, NULL);
@@ -125,9 +114,15 @@ int main(int argc, char **argv) {
     const char *device = text_of(argc, argv, "device");
     const int n = (int)number_of(argc, argv, "sessions", 8);
     const int n_scored = (int)number_of(argc, argv, "scored", 1);
+    const int n_tokens = (int)number_of(argc, argv, "tokens", 200);
     const double seconds = number_of(argc, argv, "seconds", 5);
     if (n < 1 || n > MOST) {
         fprintf(stderr, "scores: sessions is %d; allowed is 1 to %d\n", n, MOST);
+        return 2;
+    }
+    if (n_scored < 0 || n_scored > n || n_tokens < 1) {
+        fprintf(stderr, "scores: scored is %d, tokens is %d; allowed are 0 to %d, and 1 or more\n",
+                n_scored, n_tokens, n);
         return 2;
     }
     const struct reel_model_options options = { .size = sizeof options,
@@ -136,10 +131,8 @@ int main(int argc, char **argv) {
                                                 .gpu_options = text_of(argc, argv, "options") };
     need(reel_model_open(&model, argv[1], &options, &err), &err);
     for (int i = 0; i < n; i++) {
-        talks[i] = (struct talk){ .model = model,
-                                  .nth = i,
-                                  .n_tokens = (int)number_of(argc, argv, "tokens", 200),
-                                  .scored = i < n_scored };
+        talks[i] =
+            (struct talk){ .model = model, .nth = i, .n_tokens = n_tokens, .scored = i < n_scored };
         if (pthread_create(&threads[i], NULL, talk, &talks[i]) != 0) abort();
     }
     for (int i = 0; i < n; i++) /* programs may have to be compiled first */
