@@ -70,12 +70,28 @@ void matrix_codes_f32(const struct matrix *m, int r, int first, int n, float *ou
     }
 }
 
+/* NVFP4's blocks with a second scale. It multiplies the first scale, and the product, rounded,
+ * multiplies the code. Planes do the same, so a GGUF file is worth what the folder is that it was
+ * made of. */
+static void nvfp4_row_f32(const struct matrix *m, int r, float *out) {
+    enum { BLOCK = 64, PART = 16 }; /* docs/MODEL_llama.md has the layout */
+    const unsigned char *block = m->data + (size_t)r * m->row_bytes;
+    for (int k = 0; k < m->columns; k += BLOCK, block += dtype_block_bytes(DTYPE_NVFP4))
+        for (int i = 0; i < BLOCK; i++) {
+            const int part = i / PART, byte = block[4 + part * 8 + i % 8];
+            const int code = i % PART < 8 ? byte & 15 : byte >> 4;
+            const float scale = 2 * dtype_nvfp4_scale(block[part]) * m->factor;
+            out[k + i] = 0.5f * (float)dtype_fp4_values[code] * scale;
+        }
+}
+
 void matrix_row_f32(const struct matrix *m, int r, float *out) {
     if (m->planes) {
         matrix_codes_f32(m, r, 0, m->columns, out);
         return;
     }
-    dtype_to_f32(m->dtype, m->data + (size_t)r * m->row_bytes, out, (size_t)m->columns);
-    for (int k = 0; m->factor != 0 && k < m->columns; k++)
-        out[k] *= m->factor;
+    if (m->factor != 0)
+        nvfp4_row_f32(m, r, out);
+    else
+        dtype_to_f32(m->dtype, m->data + (size_t)r * m->row_bytes, out, (size_t)m->columns);
 }

@@ -55,7 +55,8 @@ struct matrix {
     const struct matrix_planes *planes; /* borrowed; NULL: data has elements or blocks of dtype.
                                            Else data has codes, and dtype says nothing: what goes by
                                            dtype does not take such a matrix. */
-    float factor; /* every weight of a dtype is multiplied by this; 0: by nothing */
+    float factor; /* not 0: the second scale of NVFP4's blocks: every scale of theirs is multiplied
+                     by this */
 };
 
 /* Row r as f32 [columns]: what every weight is worth. Everything that reads a matrix must equal it

@@ -138,16 +138,23 @@ static void a_file_that_ends_early_is_refused(void **state) {
     }
 }
 
-static void the_second_scale_of_nvfp4_multiplies_every_weight(void **state) {
+/* Rounded once it is a scale of 16 columns, and only then multiplied by a code. */
+static void the_second_scale_of_nvfp4_multiplies_every_scale(void **state) {
     (void)state;
-    struct opened m = open_model(DTYPE_NVFP4, 40, (struct scale){ GGML_F32, 1, 0.0123f }, 0);
+    struct opened m = open_model(DTYPE_NVFP4, 40, (struct scale){ GGML_F32, 1, 0.0127f }, 0);
     if (m.status != REEL_OK) fail_msg("%s", m.err.text);
     const struct matrix *q = &m.weights.layers[0].q, *k = &m.weights.layers[0].k;
     float row[HIDDEN], want[HIDDEN];
     matrix_row_f32(q, 1, row);
     dtype_to_f32(DTYPE_NVFP4, q->data + q->row_bytes, want, HIDDEN);
-    for (int i = 0; i < HIDDEN; i++)
-        assert_true(row[i] == want[i] * 0.0123f);
+    int rounded_first = 0;
+    for (int i = 0; i < HIDDEN; i++) {
+        const unsigned char *block = q->data + q->row_bytes + (size_t)(i / 64) * 36;
+        const float first = dtype_nvfp4_scale(block[i / 16 % 4]), value = want[i] / first;
+        assert_true(row[i] == (want[i] == 0 ? 0 : value * (first * 0.0127f)));
+        rounded_first += row[i] != want[i] * 0.0127f;
+    }
+    assert_true(rounded_first > 0);
     matrix_row_f32(k, 1, row);
     dtype_to_f32(DTYPE_NVFP4, k->data + k->row_bytes, want, HIDDEN);
     assert_memory_equal(row, want, sizeof row);
@@ -182,7 +189,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_stay_where_the_file_has_them),
         cmocka_unit_test(a_file_that_ends_early_is_refused),
-        cmocka_unit_test(the_second_scale_of_nvfp4_multiplies_every_weight),
+        cmocka_unit_test(the_second_scale_of_nvfp4_multiplies_every_scale),
         cmocka_unit_test(second_scales_that_cannot_be_are_refused_in_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
