@@ -6,23 +6,23 @@
 
 static float f16_at(const unsigned char *p) { return f16_to_f32((uint16_t)(p[0] | p[1] << 8)); }
 
-/* A block: its codes, and the scales and offsets of its groups as steps times a unit, the block's
- * f16. docs/MODEL_llama.md has the layouts, model/dtype.c what they are worth. */
-enum { MOST_GROUPS = 16 };
+/* A block: its codes, and the scales and offsets of its groups. Where the type has steps they are
+ * steps times a unit, the block's f16; else each group has a unit of its own and no step.
+ * docs/MODEL_llama.md has the layouts, model/dtype.c what they are worth. */
+enum { MOST_GROUPS = 16, MOST_UNITS = 4 };
 struct block_numbers {
-    float unit[2]; /* of scales, of offsets */
+    float unit[2][MOST_UNITS]; /* of scales, of offsets */
     signed char step[2][MOST_GROUPS];
 };
 typedef void (*block_fn)(const unsigned char *block, signed char *codes, struct block_numbers *n);
 
-/* The numbers of a block that is one group. */
-static void one_group(struct block_numbers *n, float scale, float offset) {
-    n->unit[0] = scale, n->unit[1] = offset;
-    n->step[0][0] = n->step[1][0] = 1;
+/* The numbers of group i, or with steps those of the block, where i is 0. */
+static void put_unit(struct block_numbers *n, int i, float scale, float offset) {
+    n->unit[0][i] = scale, n->unit[1][i] = offset;
 }
 
 static void read_q8_0(const unsigned char *block, signed char *codes, struct block_numbers *n) {
-    one_group(n, f16_at(block), 0);
+    put_unit(n, 0, f16_at(block), 0);
     memcpy(codes, block + 2, 32);
 }
 
@@ -37,22 +37,22 @@ static void read_halves(const unsigned char *bytes, const unsigned char *fifth, 
 }
 
 static void read_q4_0(const unsigned char *block, signed char *codes, struct block_numbers *n) {
-    one_group(n, f16_at(block), 0);
+    put_unit(n, 0, f16_at(block), 0);
     read_halves(block + 2, NULL, 8, codes);
 }
 
 static void read_q4_1(const unsigned char *block, signed char *codes, struct block_numbers *n) {
-    one_group(n, f16_at(block), f16_at(block + 2));
+    put_unit(n, 0, f16_at(block), f16_at(block + 2));
     read_halves(block + 4, NULL, 0, codes);
 }
 
 static void read_q5_0(const unsigned char *block, signed char *codes, struct block_numbers *n) {
-    one_group(n, f16_at(block), 0);
+    put_unit(n, 0, f16_at(block), 0);
     read_halves(block + 6, block + 2, 16, codes);
 }
 
 static void read_q5_1(const unsigned char *block, signed char *codes, struct block_numbers *n) {
-    one_group(n, f16_at(block), f16_at(block + 2));
+    put_unit(n, 0, f16_at(block), f16_at(block + 2));
     read_halves(block + 8, block + 4, 0, codes);
 }
 
@@ -60,7 +60,7 @@ static void read_q5_1(const unsigned char *block, signed char *codes, struct blo
 static void read_k45(const unsigned char *block, const unsigned char *fifth,
                      const unsigned char *bytes, signed char *codes, struct block_numbers *n) {
     const unsigned char *packed = block + 4;
-    n->unit[0] = f16_at(block), n->unit[1] = -f16_at(block + 2);
+    put_unit(n, 0, f16_at(block), -f16_at(block + 2));
     for (int j = 0; j < 8; j++) {
         const int low = j < 4;
         const int scale = low ? packed[j] & 63 : (packed[j + 4] & 15) | (packed[j - 4] >> 6) << 4;
@@ -82,7 +82,7 @@ static void read_q5_k(const unsigned char *block, signed char *codes, struct blo
 }
 
 static void read_q6_k(const unsigned char *block, signed char *codes, struct block_numbers *n) {
-    n->unit[0] = f16_at(block + 208), n->unit[1] = 0;
+    put_unit(n, 0, f16_at(block + 208), 0);
     for (int i = 0; i < 16; i++)
         n->step[0][i] = (signed char)block[192 + i], n->step[1][i] = 0;
     for (int i = 0; i < 256; i++) {
@@ -90,6 +90,66 @@ static void read_q6_k(const unsigned char *block, signed char *codes, struct blo
         const int byte = block[half * 64 + 32 * (quarter & 1) + at];
         const int high = block[128 + half * 32 + at] >> 2 * quarter & 3;
         codes[i] = (signed char)(((quarter < 2 ? byte & 15 : byte >> 4) | high << 4) - 32);
+    }
+}
+
+/* Of column i of a block the two bits that Q2_K has, and the lower two that Q3_K has. Columns 32
+ * apart share a byte. */
+static int two_bits(const unsigned char *bytes, int i) {
+    return bytes[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
+}
+
+/* Steps of 4 bits, the minimum's in the upper half of a byte; a minimum is subtracted. */
+static void read_q2_k(const unsigned char *block, signed char *codes, struct block_numbers *n) {
+    put_unit(n, 0, f16_at(block + 80), -f16_at(block + 82));
+    for (int j = 0; j < 16; j++)
+        n->step[0][j] = block[j] & 15, n->step[1][j] = (signed char)(block[j] >> 4);
+    for (int i = 0; i < 256; i++)
+        codes[i] = (signed char)two_bits(block + 16, i);
+}
+
+/* A third bit lies apart, which is clear where 4 is taken off. */
+static void read_q3_k(const unsigned char *block, signed char *codes, struct block_numbers *n) {
+    put_unit(n, 0, f16_at(block + 108), 0);
+    for (int j = 0; j < 16; j++)
+        n->step[0][j] = (signed char)dtype_q3_k_scale(block + 96, j), n->step[1][j] = 0;
+    for (int i = 0; i < 256; i++)
+        codes[i] = (signed char)(two_bits(block + 32, i) - (block[i % 32] >> i / 32 & 1 ? 0 : 4));
+}
+
+/* What the halves of n bytes stand for in a table: the lower halves, then the upper ones. */
+static void read_table(const unsigned char *bytes, const int8_t *values, int n,
+                       signed char *codes) {
+    for (int i = 0; i < n; i++)
+        codes[i] = values[bytes[i] & 15], codes[i + n] = values[bytes[i] >> 4];
+}
+
+static void read_iq4_nl(const unsigned char *block, signed char *codes, struct block_numbers *n) {
+    put_unit(n, 0, f16_at(block), 0);
+    read_table(block + 2, dtype_iq4_values, 16, codes);
+}
+
+static void read_iq4_xs(const unsigned char *block, signed char *codes, struct block_numbers *n) {
+    put_unit(n, 0, f16_at(block), 0);
+    for (int j = 0; j < 8; j++) {
+        n->step[0][j] = (signed char)dtype_iq4_xs_scale(block, j), n->step[1][j] = 0;
+        read_table(block + 8 + (ptrdiff_t)j * 16, dtype_iq4_values, 16, codes + (ptrdiff_t)j * 32);
+    }
+}
+
+/* Codes of floats of 4 bits; GGUF's have no -0. dtype.h has twice their values and half their
+ * scales. So the scale of MXFP4's code 255, the format's NaN, is finite there and infinite here. */
+static const int8_t fp4_codes[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 0, 9, 10, 11, 12, 13, 14, 15 };
+
+static void read_mxfp4(const unsigned char *block, signed char *codes, struct block_numbers *n) {
+    put_unit(n, 0, 2 * dtype_mxfp4_scale(block[0]), 0);
+    read_table(block + 1, fp4_codes, 16, codes);
+}
+
+static void read_nvfp4(const unsigned char *block, signed char *codes, struct block_numbers *n) {
+    for (int j = 0; j < 4; j++) {
+        put_unit(n, j, 2 * dtype_nvfp4_scale(block[j]), 0);
+        read_table(block + 4 + (ptrdiff_t)j * 8, fp4_codes, 8, codes + (ptrdiff_t)j * 16);
     }
 }
 
@@ -106,6 +166,12 @@ static const struct block_type blocks[DTYPE_COUNT] = {
     [DTYPE_Q4_K] = { read_q4_k, { CODE_UINT4, 32, PLANE_F32, OFFSETS_MINIMA, 256 } },
     [DTYPE_Q5_K] = { read_q5_k, { CODE_INT8, 32, PLANE_F32, OFFSETS_MINIMA, 256 } },
     [DTYPE_Q6_K] = { read_q6_k, { CODE_INT8, 16, PLANE_F32, OFFSETS_NONE, 256 } },
+    [DTYPE_Q2_K] = { read_q2_k, { CODE_UINT4, 16, PLANE_F32, OFFSETS_MINIMA, 256 } },
+    [DTYPE_Q3_K] = { read_q3_k, { CODE_INT4, 16, PLANE_F32, OFFSETS_NONE, 256 } },
+    [DTYPE_IQ4_NL] = { read_iq4_nl, { CODE_INT8, 32, PLANE_F16, OFFSETS_NONE, 0 } },
+    [DTYPE_IQ4_XS] = { read_iq4_xs, { CODE_INT8, 32, PLANE_F32, OFFSETS_NONE, 256 } },
+    [DTYPE_MXFP4] = { read_mxfp4, { CODE_E2M1, 32, PLANE_BF16, OFFSETS_NONE, 0 } }, /* 2^-127 on */
+    [DTYPE_NVFP4] = { read_nvfp4, { CODE_E2M1, 16, PLANE_F16, OFFSETS_NONE, 0 } }, /* 2^-9 to 480 */
 };
 
 /* The block of row r that begins with column k. */
@@ -118,15 +184,17 @@ static void read_block(const struct matrix *m, int r, int k, signed char *codes,
 }
 
 /* A step of 7 bits times a unit of 11 has 18, so float holds the product. */
-static void blocks_row(const struct matrix *m, int group, int r, signed char *codes, float *scales,
-                       float *offsets) {
+static void blocks_row(const struct matrix *m, const struct matrix_codes *c, int r,
+                       signed char *codes, float *scales, float *offsets) {
     const int each = dtype_block_elements(m->dtype);
     for (int k = 0; k < m->columns; k += each) {
         struct block_numbers n;
         read_block(m, r, k, codes, &n);
-        for (int i = 0; i < each / group; i++) {
-            scales[k / group + i] = n.unit[0] * (float)n.step[0][i];
-            offsets[k / group + i] = n.unit[1] * (float)n.step[1][i];
+        for (int i = 0; i < each / c->group; i++) {
+            const int at = k / c->group + i;
+            scales[at] = c->unit ? n.unit[0][0] * (float)n.step[0][i] : n.unit[0][i];
+            offsets[at] = c->unit ? n.unit[1][0] * (float)n.step[1][i] : n.unit[1][i];
+            if (m->factor != 0) scales[at] *= m->factor;
         }
     }
 }
@@ -139,7 +207,7 @@ void matrix_codes_steps(const struct matrix *m, int r, signed char *codes, signe
         struct block_numbers n;
         read_block(m, r, k, codes, &n);
         for (int i = 0; i < 2; i++) {
-            units[i * n_units + k / c->unit] = n.unit[i];
+            units[i * n_units + k / c->unit] = n.unit[i][0];
             memcpy(steps + (ptrdiff_t)i * groups + k / c->group, n.step[i],
                    (size_t)(c->unit / c->group));
         }
@@ -221,6 +289,7 @@ bool matrix_codes(const struct matrix *m, struct matrix_codes *codes) {
     if (m->planes) return planes_codes(m, codes);
     if (!blocks[m->dtype].read) return false;
     *codes = blocks[m->dtype].codes;
+    if (m->factor != 0) codes->scale = PLANE_F32;
     return true;
 }
 
@@ -231,5 +300,5 @@ void matrix_codes_row(const struct matrix *m, int r, signed char *codes, float *
     if (m->planes)
         planes_row(m, &c, r, codes, scales, offsets);
     else
-        blocks_row(m, c.group, r, codes, scales, offsets);
+        blocks_row(m, &c, r, codes, scales, offsets);
 }

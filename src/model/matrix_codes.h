@@ -20,7 +20,8 @@ struct matrix_codes {
 };
 
 /* False: the matrix is not narrow, or in a way that this does not know (an order of its columns, a
- * table, zero points that are no integers, groups that are no multiple of 16). */
+ * table of floats, zero points that are no integers, groups that are no multiple of 16). Of GGUF's
+ * blocks all are known. Their tables of 4 bits become the integers or floats that these name. */
 bool matrix_codes(const struct matrix *m, struct matrix_codes *codes);
 /* Row r, of a matrix for which matrix_codes is true: codes [columns], scales and offsets [groups of
  * the row]. Where there are no offsets theirs may be left as they are. */
