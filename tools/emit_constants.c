@@ -40,7 +40,9 @@ enum {
     Q8_0 = TILE_FORMAT(TILE_INT8, 1, TILE_SCALE_F16, TILE_NO_OFFSETS),
     Q4_K = TILE_FORMAT(TILE_UINT4, 1, TILE_SCALE_STEPS, TILE_MINIMA),
     Q6_K = TILE_FORMAT(TILE_INT8, 0, TILE_SCALE_STEPS, TILE_NO_OFFSETS),
-    Q4_K_Q6_K = TILE_FORMAT(TILE_INT8, 0, TILE_SCALE_STEPS, TILE_MINIMA)
+    Q4_K_Q6_K = TILE_FORMAT(TILE_INT8, 0, TILE_SCALE_STEPS, TILE_MINIMA),
+    Q2_K = TILE_FORMAT(TILE_UINT4, 0, TILE_SCALE_STEPS, TILE_MINIMA), /* with Q4_K, too */
+    Q3_K = TILE_FORMAT(TILE_INT4, 0, TILE_SCALE_STEPS, TILE_NO_OFFSETS)
 };
 static const struct form {
     const char *name;
@@ -53,6 +55,7 @@ static const struct form {
     { "nvfp4", NVFP4, NVFP4, NVFP4, NVFP4, TILE_BF16 },
     { "q4_1", Q4_1, Q4_1, Q4_1, Q4_1, Q8_0 },
     { "q4_k_m", Q4_K_Q6_K, Q4_K, Q4_K, Q4_K_Q6_K, Q6_K },
+    { "q2_k", Q2_K, Q3_K, Q2_K, Q3_K, Q6_K },
 };
 
 static enum reel_status read_form(struct plan_options *o, const char *name,
@@ -66,7 +69,8 @@ static enum reel_status read_form(struct plan_options *o, const char *name,
         return REEL_OK;
     }
     return err_set(err, REEL_E_ARGUMENT,
-                   "narrow=%s: there are int8, int4, fp8, gptq, nvfp4, q4_1 and q4_k_m", name);
+                   "narrow=%s: there are int8, int4, fp8, gptq, nvfp4, q4_1, q4_k_m and q2_k",
+                   name);
 }
 
 static int columns = 1, drafts, layers_format, head_format; /* formats: numbers of tile_format.h */

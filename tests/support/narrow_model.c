@@ -159,13 +159,68 @@ static void put_q6_k(unsigned char *block, const float *w, int nth) {
     }
 }
 
-static void narrow_k(struct matrix *m, bool six, struct narrowed *n) {
-    const enum dtype type = six ? DTYPE_Q6_K : DTYPE_Q4_K;
+/* Minima about the middle of the codes, below 16. */
+static void put_q2_k(unsigned char *block, const float *w, int nth) {
+    int scale[16];
+    const float unit = block_steps(w, nth, 16, 1.5f, 4, scale);
+    put_scale(block + 80, PLANE_F16, 0, unit), put_scale(block + 80, PLANE_F16, 1, unit / 2);
+    for (int i = 0; i < 256; i++) {
+        const int j = i / 16, min = 3 * scale[j] + j % 3 - 1;
+        const float step = unit * (float)scale[j], least = unit / 2 * (float)min;
+        const int code = (int)fminf(fmaxf(rintf((w[i] + least) / step), 0), 3);
+        block[j] = (unsigned char)(scale[j] | min << 4);
+        block[16 + i / 128 * 32 + i % 32] |= (unsigned char)(code << i % 128 / 32 * 2);
+    }
+}
+
+/* Every third group has a negative scale. */
+static void put_q3_k(unsigned char *block, const float *w, int nth) {
+    int scale[16];
+    const float unit = block_steps(w, nth, 16, 3, 16, scale);
+    put_scale(block + 108, PLANE_F16, 0, unit);
+    for (int i = 0; i < 256; i++) {
+        const int j = i / 16, sign = j % 3 == 2 ? -1 : 1;
+        const float step = unit * (float)(scale[j] * sign);
+        const int code = (int)fminf(fmaxf(rintf(w[i] / step), -4), 3) + 4;
+        block[i % 32] |= (unsigned char)(code >> 2 << i / 32);
+        block[32 + i / 128 * 32 + i % 32] |= (unsigned char)((code & 3) << i % 128 / 32 * 2);
+    }
+    for (int j = 0; j < 16; j++) {
+        const int six = (j % 3 == 2 ? -scale[j] : scale[j]) + 32;
+        block[96 + j % 8] |= (unsigned char)((six & 15) << j / 8 * 4);
+        block[104 + j % 4] |= (unsigned char)(six >> 4 << j / 4 * 2);
+    }
+}
+
+/* Likewise. */
+static void put_iq4_xs(unsigned char *block, const float *w, int nth) {
+    int scale[8];
+    float values[16];
+    const float unit = block_steps(w, nth, 32, 113, 16, scale);
+    for (int i = 0; i < 16; i++)
+        values[i] = dtype_iq4_values[i];
+    put_scale(block, PLANE_F16, 0, unit);
+    for (int i = 0; i < 256; i++) {
+        const int j = i / 32, sign = j % 3 == 2 ? -1 : 1;
+        const int code = nearest(values, 16, w[i] / (unit * (float)(scale[j] * sign)));
+        block[8 + j * 16 + i % 16] |= (unsigned char)(code << i % 32 / 16 * 4);
+    }
+    for (int j = 0; j < 8; j++) {
+        const int six = (j % 3 == 2 ? -scale[j] : scale[j]) + 32;
+        block[4 + j / 2] |= (unsigned char)((six & 15) << j % 2 * 4);
+        block[2 + j / 4] |= (unsigned char)(six >> 4 << j % 4 * 2);
+    }
+}
+
+static void narrow_k(struct matrix *m, enum dtype type, struct narrowed *n) {
+    static void (*const put[DTYPE_COUNT])(unsigned char *, const float *, int) = {
+        [DTYPE_Q4_K] = put_q4_k, [DTYPE_Q6_K] = put_q6_k,     [DTYPE_Q2_K] = put_q2_k,
+        [DTYPE_Q3_K] = put_q3_k, [DTYPE_IQ4_XS] = put_iq4_xs,
+    };
     const size_t bytes = (size_t)dtype_block_bytes(type), blocks = (size_t)m->columns / 256;
     assert_int_equal(m->columns % 256, 0);
     for (size_t i = 0; i < (size_t)m->rows * blocks; i++)
-        (six ? put_q6_k : put_q4_k)(n->codes + i * bytes, n->wide + i * 256,
-                                    (int)(i % blocks + i / blocks / 8));
+        put[type](n->codes + i * bytes, n->wide + i * 256, (int)(i % blocks + i / blocks / 8));
     *m = (struct matrix){ .dtype = type,
                           .rows = m->rows,
                           .columns = m->columns,
@@ -211,7 +266,19 @@ static void narrow_planes(struct matrix *m, const struct narrow_form *f, struct 
                           .planes = &n->planes };
 }
 
-static int n_mixed; /* matrices of K_MIXED so far */
+/* The two types of blocks of 256 columns that a kind's matrices take in turn. */
+static const enum dtype k_types[WIDE][2] = {
+    [Q4_K_BLOCKS] = { DTYPE_Q4_K, DTYPE_Q4_K }, [Q6_K_BLOCKS] = { DTYPE_Q6_K, DTYPE_Q6_K },
+    [K_MIXED] = { DTYPE_Q4_K, DTYPE_Q6_K },     [Q2_K_BLOCKS] = { DTYPE_Q2_K, DTYPE_Q2_K },
+    [Q3_K_BLOCKS] = { DTYPE_Q3_K, DTYPE_Q3_K }, [IQ4_XS_BLOCKS] = { DTYPE_IQ4_XS, DTYPE_IQ4_XS },
+    [K_MIXED_FEW] = { DTYPE_Q2_K, DTYPE_Q3_K },
+};
+static int n_mixed; /* matrices that take turns so far */
+
+static enum dtype k_type(int kind) {
+    const bool mixed = k_types[kind][0] != k_types[kind][1];
+    return k_types[kind][mixed ? n_mixed++ % 2 : 0];
+}
 
 /* Codes a matrix; with `flat` its weights become what the codes are worth, in float32. */
 static void narrow(struct matrix *m, const struct narrow_form *f, bool flat) {
@@ -223,8 +290,8 @@ static void narrow(struct matrix *m, const struct narrow_form *f, bool flat) {
         matrix_row_f32(m, r, n->wide + (size_t)r * (size_t)m->columns);
     if (f->kind == Q4_1_BLOCKS)
         narrow_blocks(m, n);
-    else if (f->kind == Q4_K_BLOCKS || f->kind == Q6_K_BLOCKS || f->kind == K_MIXED)
-        narrow_k(m, f->kind == Q6_K_BLOCKS || (f->kind == K_MIXED && n_mixed++ % 2), n);
+    else if (f->kind >= Q4_K_BLOCKS)
+        narrow_k(m, k_type((int)f->kind), n);
     else
         narrow_planes(m, f, n);
     if (!flat) return;

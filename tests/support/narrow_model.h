@@ -20,7 +20,11 @@ struct narrow_form {
         Q4_K_BLOCKS, /* rows of a multiple of 256 columns, as those that follow */
         Q6_K_BLOCKS,
         K_MIXED, /* every second matrix Q6_K, the others Q4_K */
-        WIDE     /* it stays as it is */
+        Q2_K_BLOCKS,
+        Q3_K_BLOCKS,
+        IQ4_XS_BLOCKS,
+        K_MIXED_FEW, /* every second matrix Q3_K, the others Q2_K */
+        WIDE         /* it stays as it is */
     } kind;
     int group;
     enum plane_type scale;
