@@ -40,6 +40,15 @@ DEV float max_float(float a, float b) {
 #endif
 }
 
+/* a * b + c, rounded once. */
+DEV float fma_float(float a, float b, float c) {
+#if defined(REEL_SIM)
+    return __builtin_fmaf(a, b, c);
+#else
+    return fmaf(a, b, c);
+#endif
+}
+
 /* Two bf16 numbers times a power of two, plus a number; the results are bf16 numbers. */
 DEV u32 bf16_scaled(u32 pair, float factor, float add) {
 #if defined(REEL_SIM) || G_COPY == 0

@@ -106,10 +106,10 @@ struct wide_weights {
     int n_stages, stage_tiles;
 };
 
-/* Multiplies a stage's tiles t, which have scales, and adds the results to d and rest. A run's products are complete
- * before they are multiplied with its scales; where there are offsets, the sums of its inputs take the same registers
- * after them. `b` and `atoms` are where the stage has the activations of the item's and of the tail's tokens. With
- * `twice` 2 each tile is multiplied with those of both halves of the stage. */
+/* Multiplies a stage's tiles t, which have scales of 64 columns or more, and adds the results to d and rest. A run's
+ * products are complete before they are multiplied with its scales. `b` and `atoms` are where the stage has the
+ * activations of the item's and of the tail's tokens. With `twice` 2 each tile is multiplied with those of both halves
+ * of the stage. */
 DEV void narrow_multiply(const struct held *t, float (*d)[32], float *rest, const int blocks, const int tiles,
                          const int twice, const int tail, smem b, smem atoms, u32 atoms_step, const int format) {
 #if TILES_NARROW
@@ -117,40 +117,63 @@ DEV void narrow_multiply(const struct held *t, float (*d)[32], float *rest, cons
     const int parts = TILE_PARTS(format), whole = product_run(twice == 2, format), run = whole < tiles ? whole : tiles;
     UNROLL
     for (int first = 0; first < tiles; first += run) {
-        const struct factors f = held_factors(&t[first / parts], format, first % parts / TILE_RUN(format));
+        const struct factors f = held_factors(&t[first / parts], format, 0); /* a tile is one run */
+        float sum[MOST_BLOCKS][32], sum_rest[4] = { 0, 0, 0, 0 };
+        struct quad a[STAGE_TILES]; /* they stay as they are until the products are over */
         UNROLL
-        for (int number = 0; number < TILE_NUMBERS(format); number++) {
-            float sum[MOST_BLOCKS][32], sum_rest[4] = { 0, 0, 0, 0 };
-            struct quad a[STAGE_TILES]; /* they stay as they are until the products are over */
+        for (int i = first; i < first + run; i++)
+            a[i - first] = tile_part(format, t[i / parts].codes, i % parts);
+        panels_begin();
+        UNROLL
+        for (int i = twice * first; i < twice * (first + run); i++) {
+            const int tile = i / twice, half = twice == 2 ? i % 2 : tile / 4;
+            const u32 at = (u32)(half * COLUMNS_AT);
             UNROLL
-            for (int i = first; i < first + run; i++)
-                a[i - first] = number ? tile_ones() : tile_part(format, t[i / parts].codes, i % parts);
-            panels_begin();
-            UNROLL
-            for (int i = twice * first; i < twice * (first + run); i++) {
-                const int tile = i / twice, half = twice == 2 ? i % 2 : tile / 4;
-                const u32 at = (u32)(half * COLUMNS_AT);
-                UNROLL
-                for (int j = 0; j < blocks; j++)
-                    if (i == twice * first)
-                        panel_mma_first(sum[j], a[tile - first], b + at + (u32)(j * BLOCK_BYTES), tile % 4);
-                    else
-                        panel_mma(sum[j], a[tile - first], b + at + (u32)(j * BLOCK_BYTES), tile % 4);
-                if (tail) atom_mma(sum_rest, a[tile - first], atoms + (u32)half * atoms_step, tile % 4);
-            }
-            panels_commit();
-            panels_wait(sum, blocks);
-            if (tail) atom_wait(sum_rest);
-            panels_keep(a, run);
-            const float *by = number ? f.offset : f.scale;
-            UNROLL
-            for (int i = 0; i < 32 * blocks; i++)
-                d[i / 32][i % 32] += by[i % 4 / 2] * sum[i / 32][i % 32];
-            UNROLL
-            for (int i = 0; i < 4; i++)
-                if (tail) rest[i] += by[i / 2] * sum_rest[i];
+            for (int j = 0; j < blocks; j++)
+                if (i == twice * first)
+                    panel_mma_first(sum[j], a[tile - first], b + at + (u32)(j * BLOCK_BYTES), tile % 4);
+                else
+                    panel_mma(sum[j], a[tile - first], b + at + (u32)(j * BLOCK_BYTES), tile % 4);
+            if (tail) atom_mma(sum_rest, a[tile - first], atoms + (u32)half * atoms_step, tile % 4);
+        }
+        panels_commit();
+        panels_wait(sum, blocks);
+        if (tail) atom_wait(sum_rest);
+        panels_keep(a, run);
+        UNROLL
+        for (int i = 0; i < 32 * blocks; i++)
+            d[i / 32][i % 32] += f.scale[i % 4 / 2] * sum[i / 32][i % 32];
+        UNROLL
+        for (int i = 0; i < 4; i++)
+            if (tail) rest[i] += f.scale[i / 2] * sum_rest[i];
+    }
+#else
+    (void)t, (void)d, (void)rest, (void)blocks, (void)tiles, (void)twice, (void)tail, (void)b, (void)atoms;
+    (void)atoms_step, (void)format;
+#endif
+}
+
+/* The same with weights of a TILE_ROUNDED format: its operands have what the weights are worth, so their products go
+ * straight to d and rest. While a tile is multiplied the next one's operand is made. */
+DEV void rounded_multiply(const struct held *t, float (*d)[32], float *rest, const int blocks, const int tiles,
+                          const int twice, const int tail, smem b, smem atoms, u32 atoms_step, const int format) {
+#if TILES_NARROW
+    struct quad a[STAGE_TILES]; /* they stay as they are until the products are over */
+    UNROLL
+    for (int i = 0; i < tiles; i++) {
+        a[i] = tile_rounded(format, &t[i / TILE_PARTS(format)], i % TILE_PARTS(format));
+        panels_begin();
+        UNROLL
+        for (int j = 0; j < twice * blocks; j++) {
+            const int half = twice == 2 ? j / blocks : i / 4;
+            panel_mma(d[j % blocks], a[i], b + (u32)(half * COLUMNS_AT + j % blocks * BLOCK_BYTES), i % 4);
+            if (tail && j % blocks == 0) atom_mma(rest, a[i], atoms + (u32)half * atoms_step, i % 4);
         }
     }
+    panels_commit();
+    panels_wait(d, blocks);
+    if (tail) atom_wait(rest);
+    panels_keep(a, tiles);
 #else
     (void)t, (void)d, (void)rest, (void)blocks, (void)tiles, (void)twice, (void)tail, (void)b, (void)atoms;
     (void)atoms_step, (void)format;
@@ -177,7 +200,10 @@ DEV void wide_multiply(struct prompt_worker *r, int phase, const struct wide_wei
         const smem atoms = blocks == 2 ? stage_tail(r) : b + BLOCK_BYTES; /* the tail's */
         const u32 atoms_step = blocks == 2 ? ATOM_BYTES : COLUMNS_AT;
         if (TILE_NARROW(format)) {
-            narrow_multiply(t, d, rest, blocks, tiles, twice, tail, b, atoms, atoms_step, format);
+            if (TILE_ROUNDED(format))
+                rounded_multiply(t, d, rest, blocks, tiles, twice, tail, b, atoms, atoms_step, format);
+            else
+                narrow_multiply(t, d, rest, blocks, tiles, twice, tail, b, atoms, atoms_step, format);
             if (!G_WGMMA) item_tiles(r, phase, t, later, later_k, tiles, format);
         } else
             panels_begin();

@@ -97,11 +97,11 @@ DEV void item_tiles(const struct prompt_worker *r, int phase, struct held *t, co
 
 DEV int product_doubled(int phase, const int format) { return !sums_groups(phase) && TILE_NARROW(format); }
 
-/* Scales of 64 columns or more are those of all that a stage has of x where it has it twice. Scales of 128 columns or
- * more are those of a whole stage where every product's k tiles fill stages, without padding between the groups'
- * slices. */
+/* Only products with coarse scales ask, of 64 columns or more: those are of all that a stage has of x where it has it
+ * twice. Scales of 128 columns or more are those of a whole stage where every product's k tiles fill stages, without
+ * padding between the groups' slices. */
 DEV int product_run(const int doubled, const int format) {
-    if (doubled) return TILE_GROUP(format) >= 2 ? STAGE_TILES / 2 : TILE_RUN(format);
+    if (doubled) return STAGE_TILES / 2;
     const int whole = X_TILES % STAGE_TILES == 0 && P_QKV_K_TILES % STAGE_TILES == 0 &&
                       P_OUT_K_TILES % STAGE_TILES == 0 && P_DOWN_K_TILES % STAGE_TILES == 0 &&
                       P_GROUP_Q == P_OUT_K_TILES * TILE_K && P_GROUP_INTERMEDIATE == P_DOWN_K_TILES * TILE_K &&
@@ -439,29 +439,30 @@ DEV void thin_multiply(const struct prompt_worker *r, float *d, const struct hel
                        const int format) {
 #if TILES_NARROW
     const int part = r->w.warp % TILE_PARTS(format);
-    struct factors f = held_factors(t, format, 0);
-    UNROLL
-    for (int i = 1; i < TILE_RUNS(format); i++) { /* registers have no index that is known late */
-        const struct factors other = held_factors(t, format, i);
-        if (part / TILE_RUN(format) == i) f = other;
-    }
-    UNROLL
-    for (int number = 0; number < TILE_NUMBERS(format); number++) {
-        struct quad a = number ? tile_ones() : tile_part(format, t->codes, 0);
-        const float *by = number ? f.offset : f.scale;
-        float sum[32];
+    if (TILE_ROUNDED(format)) {
+        struct factors f = held_worth(t, format, 0);
         UNROLL
-        for (int i = 1; i < TILE_PARTS(format); i++)
-            if (part == i && !number) a = tile_part(format, t->codes, i);
-        UNROLL
-        for (int i = 0; i < 32; i++)
-            sum[i] = 0;
-        warp_panel_mma(sum, a, b, r->w.warp % 4, atoms);
-        UNROLL
-        for (int i = 0; i < 32; i++) {
-            if (i / 4 >= atoms) break;
-            d[i] += by[i % 4 / 2] * sum[i];
+        for (int i = 1; i < TILE_RUNS(format); i++) { /* registers have no index that is known late */
+            const struct factors other = held_worth(t, format, i);
+            if (part / TILE_RUN(format) == i) f = other;
         }
+        warp_panel_mma(d, part_rounded(format, t->codes, &f, part), b, r->w.warp % 4, atoms);
+        return;
+    }
+    const struct factors f = held_factors(t, format, 0);
+    struct quad a = tile_part(format, t->codes, 0);
+    float sum[32];
+    UNROLL
+    for (int i = 1; i < TILE_PARTS(format); i++)
+        if (part == i) a = tile_part(format, t->codes, i);
+    UNROLL
+    for (int i = 0; i < 32; i++)
+        sum[i] = 0;
+    warp_panel_mma(sum, a, b, r->w.warp % 4, atoms);
+    UNROLL
+    for (int i = 0; i < 32; i++) {
+        if (i / 4 >= atoms) break;
+        d[i] += f.scale[i % 4 / 2] * sum[i];
     }
 #else
     (void)r, (void)d, (void)t, (void)b, (void)atoms, (void)format;

@@ -3,12 +3,19 @@
  * An operand of a part has the codes' values as bf16, and every value is a bf16 number: integers of 8 bits have 8
  * significant bits or fewer, floats of 8 and 4 bits have 4 and 2. So nothing of a weight is rounded. The parts of a run
  * are multiplied first and added up; then the sum, one for each row and column, is multiplied by the scale. Where
- * weights have offsets, the sum of the inputs is needed besides: a product with an operand of ones gives it. */
+ * weights have offsets, the sum of the inputs is needed besides: a product with an operand of ones gives it.
+ *
+ * That is the way of everything but the products of prompts (prefill_items.cuh, prefill_product.cuh) with weights of
+ * TILE_ROUNDED formats. A prompt's sums are many, and to multiply them by a scale for each 16 or 32 columns, or to make
+ * a second product for the offsets, costs as much as the products themselves. There an operand has what the weights are
+ * worth, computed in float and rounded to bf16 once (tile_rounded). Packages that widen such weights round them so,
+ * too. */
 #ifndef REEL_KERNELS_TILE_CODES_CUH
 #define REEL_KERNELS_TILE_CODES_CUH
 
 #include "maths.cuh"
 #include "memory.cuh"
+#include "mma.cuh"
 #include "tape.h"
 
 /* Words of scales and offsets that a lane holds of a tile of any phase. */
@@ -170,6 +177,97 @@ DEV void run_add(float *to, const float *sum, const float *ones, int n, const st
         to[i] += f->scale[i % 4 / 2] * sum[i];
         if (TILE_OFFSETS(format)) to[i] += f->offset[i % 4 / 2] * ones[i];
     }
+}
+#endif
+
+/* ---- rounded operands ------------------------------------------------------------------------ */
+
+#if TILES_NARROW
+/* A code of an integer becomes a float as a byte of the fraction of 2^15: 2^15 + code + bias. */
+#define CODE_BIAS(format) (TILE_CODE(format) == TILE_INT8 ? 128 : TILE_CODE(format) == TILE_INT4 ? 8 : 0)
+#define CODE_BASE(format) ((float)((1 << 15) + CODE_BIAS(format)))
+DEV float based_byte(u32 bytes, const int i) {
+    return bits_float(bytes_pick(bytes, 0x47000000u, 0x7404u | (u32)i << 4));
+}
+/* Four codes of a word with their bias, a byte each; of 4 bits those in the lower halves. */
+DEV u32 codes_biased(const int format, u32 word) {
+    if (TILE_CODE(format) == TILE_INT8) return word ^ 0x80808080u;
+    return (word & 0x0f0f0f0fu) ^ (TILE_CODE(format) == TILE_INT4 ? 0x08080808u : 0);
+}
+
+/* Whether a based code is multiplied as it is, and the base's share is taken off in the same operation. That is exact
+ * where base times scale is: the base has 13 significant bits or fewer, and a scale in f16 11. */
+#define TILE_FUSED(format)                                                                                             \
+    (TILE_INTEGERS(format) && TILE_SCALE(format) == TILE_SCALE_F16 && TILE_OFFSETS(format) == TILE_NO_OFFSETS)
+
+/* held_numbers of steps, the same bits by fewer instructions: a step becomes a float as a code of 8 bits does. */
+DEV void held_steps(const struct held *t, const int format, int run, int number, float both[2]) {
+    const int which = number * TILE_RUNS(format) + run;
+    const u32 units = t->scale[TILE_STEP_WORDS(format) + number], steps = t->scale[which / 2] ^ 0x80808080u;
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const float unit = f16_value(i ? units >> 16 : units & 0xffffu);
+        both[i] = fma_float(based_byte(steps, which % 2 + 2 * i), unit, -CODE_BASE(TILE_INT8) * unit);
+    }
+}
+
+/* What makes weights of a run's codes, for the lane's two rows: scale and offset as their format says. Without offsets,
+ * and with zero points, the offset takes the base off integers. */
+DEV struct factors held_worth(const struct held *t, const int format, int run) {
+    struct factors f;
+    f.offset[0] = f.offset[1] = 0;
+    UNROLL
+    for (int number = 0; number < TILE_NUMBERS(format); number++) {
+        float *both = number ? f.offset : f.scale;
+        if (TILE_STEPS(format))
+            held_steps(t, format, run, number, both);
+        else
+            held_numbers(t, format, run, number, both);
+    }
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        if (TILE_FUSED(format))
+            f.offset[i] = -CODE_BASE(format) * f.scale[i];
+        else if (TILE_INTEGERS(format) && TILE_OFFSETS(format) != TILE_MINIMA)
+            f.offset[i] += CODE_BASE(format); /* whole numbers of 16 bits */
+    return f;
+}
+
+/* Two neighbours of a row, the codes in bytes i and i + 2 of the word: what they are worth, rounded to bf16. */
+DEV u32 pair_rounded(const int format, u32 word, const int i, float scale, float offset) {
+    float v[2];
+    if (TILE_INTEGERS(format)) {
+        const u32 biased = codes_biased(format, word);
+        v[0] = based_byte(biased, i), v[1] = based_byte(biased, i + 2);
+    } else {
+        const u32 both = codes_pair(format, word, 8 * i);
+        v[0] = bf16_low(both), v[1] = bf16_high(both);
+    }
+    UNROLL
+    for (int j = 0; j < 2; j++)
+        if (TILE_FUSED(format))
+            v[j] = fma_float(v[j], scale, offset);
+        else if (TILE_OFFSETS(format) == TILE_MINIMA)
+            v[j] = fma_float(TILE_INTEGERS(format) ? v[j] - CODE_BASE(format) : v[j], scale, offset);
+        else
+            v[j] = (v[j] - offset) * scale;
+    return bf16_pair(v[0], v[1]);
+}
+
+/* A lane's share of the operand of a part of a tile whose run has these factors. part need not be known early. */
+DEV struct quad part_rounded(const int format, const struct quad codes, const struct factors *f, int part) {
+    const int halves = TILE_PARTS(format) == 4, pair = halves ? part / 2 : part, shift = halves ? part % 2 * 4 : 0;
+    const u32 top = (pair ? codes.z : codes.x) >> shift, bottom = (pair ? codes.w : codes.y) >> shift;
+    struct quad a;
+    a.x = pair_rounded(format, top, 0, f->scale[0], f->offset[0]);
+    a.y = pair_rounded(format, bottom, 0, f->scale[1], f->offset[1]);
+    a.z = pair_rounded(format, top, 1, f->scale[0], f->offset[0]);
+    a.w = pair_rounded(format, bottom, 1, f->scale[1], f->offset[1]);
+    return a;
+}
+DEV struct quad tile_rounded(const int format, const struct held *t, const int part) {
+    const struct factors f = held_worth(t, format, part / TILE_RUN(format));
+    return part_rounded(format, t->codes, &f, part);
 }
 #endif
 

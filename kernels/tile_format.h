@@ -47,6 +47,8 @@ enum tile_format {
  * where the value of an integer code is two's complement, but for TILE_UINT4. Offsets are stored as scales are. Where
  * the scale of a tile's columns is that of more columns than the tile has, each tile has it.
  *
+ * Offsets of TILE_ZEROS are whole numbers of 15 bits or less.
+ *
  * With TILE_SCALE_STEPS a scale is a step, an integer of 8 bits, times a unit, an f16 number that a row of the tile has
  * once; an offset is a step of its own times a unit of its own. So GGUF's K-quants have scales, and a product of the
  * two is exact in float. */
@@ -68,9 +70,12 @@ enum { TILE_NO_OFFSETS, TILE_MINIMA, TILE_ZEROS };
 /* Whether codes are integers, TILE_INT8 to TILE_UINT4. In numbers, since the preprocessor asks as well. */
 #define TILE_INTEGERS(format) (TILE_CODE(format) >= 1 && TILE_CODE(format) <= 3)
 /* A run is the parts of a tile that share a scale. */
-#define TILE_RUN(format)   (1 << TILE_GROUP(format) < TILE_PARTS(format) ? 1 << TILE_GROUP(format) : TILE_PARTS(format))
-#define TILE_RUNS(format)  (TILE_PARTS(format) / TILE_RUN(format))
-#define TILE_STEPS(format) (TILE_SCALE(format) == TILE_SCALE_STEPS)
+#define TILE_RUN(format)  (1 << TILE_GROUP(format) < TILE_PARTS(format) ? 1 << TILE_GROUP(format) : TILE_PARTS(format))
+#define TILE_RUNS(format) (TILE_PARTS(format) / TILE_RUN(format))
+/* Whether the products of prompts take operands of what weights are worth, rounded to bf16 (tile_codes.cuh): where a
+ * scale is that of fewer than 64 columns, or where there are offsets. */
+#define TILE_ROUNDED(format) (TILE_NARROW(format) && (TILE_GROUP(format) < 2 || TILE_OFFSETS(format)))
+#define TILE_STEPS(format)   (TILE_SCALE(format) == TILE_SCALE_STEPS)
 #define TILE_SCALE_BYTES(format)                                                                                       \
     (TILE_SCALE(format) == TILE_SCALE_F32 ? 4 : TILE_STEPS(format) ? 1 : 2) /* a step's: 1 */
 /* Numbers beside the codes that a row of a run has: a scale, perhaps an offset. */

@@ -54,6 +54,7 @@ static const struct form {
     { "gptq", GPTQ, GPTQ, GPTQ, GPTQ, TILE_BF16 },
     { "nvfp4", NVFP4, NVFP4, NVFP4, NVFP4, TILE_BF16 },
     { "q4_1", Q4_1, Q4_1, Q4_1, Q4_1, Q8_0 },
+    { "q8_0", Q8_0, Q8_0, Q8_0, Q8_0, Q8_0 },
     { "q4_k_m", Q4_K_Q6_K, Q4_K, Q4_K, Q4_K_Q6_K, Q6_K },
     { "q2_k", Q2_K, Q3_K, Q2_K, Q3_K, Q6_K },
 };
@@ -69,7 +70,7 @@ static enum reel_status read_form(struct plan_options *o, const char *name,
         return REEL_OK;
     }
     return err_set(err, REEL_E_ARGUMENT,
-                   "narrow=%s: there are int8, int4, fp8, gptq, nvfp4, q4_1, q4_k_m and q2_k",
+                   "narrow=%s: there are int8, int4, fp8, gptq, nvfp4, q4_1, q8_0, q4_k_m and q2_k",
                    name);
 }
 

@@ -32,7 +32,8 @@ extern const struct mutation_list decode_mutations, hops_mutations, columns_muta
     columns_delta_mutations, columns_digits_mutations, follow_mutations, follow_delta_mutations,
     padding_mutations, queue_mutations, packed_mutations, short_mutations, far_mutations,
     delta_mutations, tower_mutations, position_mutations, bias_mutations, limits_mutations,
-    narrow_mutations, codes_mutations, faults_mutations, columns_waiting_mutations;
+    narrow_mutations, rounded_mutations, codes_mutations, faults_mutations,
+    columns_waiting_mutations;
 extern const struct mutation_list *const mutation_lists[]; /* all, NULL at the end */
 
 /* What the fake compiler is told, until it is reset. */

@@ -44,12 +44,16 @@ void narrow_free(void) {
     }
 }
 
-/* The power of two with which `most` becomes `largest` or less. */
+static bool uneven; /* the matrix at hand */
+
+/* The power of two with which `most` becomes `largest` or less; an uneven step is up to half as
+ * large again. */
 static float step_of(const float *w, int n, float largest) {
     float most = 0x1p-20f;
     for (int i = 0; i < n; i++)
         most = fmaxf(most, fabsf(w[i]));
-    return exp2f(ceilf(log2f(most / largest)));
+    const float step = exp2f(ceilf(log2f(most / largest)));
+    return uneven ? step * (1 + fmodf(most * 1000, 1) / 2) : step;
 }
 
 static int nearest(const float *values, int n, float x) {
@@ -229,9 +233,10 @@ static void narrow_k(struct matrix *m, enum dtype type, struct narrowed *n) {
 }
 
 static void narrow_planes(struct matrix *m, const struct narrow_form *f, struct narrowed *n) {
-    static const float largest[] = { 127, 0, 6, 240, 6, 100 };
+    static const float largest[] = { 127, 0, 6, 240, 6, 100, 6 };
     const int group = f->group ? f->group : m->columns, groups = (m->columns + group - 1) / group;
-    const int bits = f->kind == INT4_ZEROS || f->kind == E2M1_GROUPS ? 4 : 8;
+    const bool four = f->kind == INT4_ZEROS || f->kind == E2M1_GROUPS || f->kind == INT4_GROUPS;
+    const int bits = four ? 4 : 8;
     const bool zeros = f->kind == INT4_ZEROS || f->kind == INT8_ZEROS;
     for (int r = 0; r < m->rows; r++)
         for (int k = 0; k < m->columns; k++) {
@@ -280,9 +285,11 @@ static enum dtype k_type(int kind) {
     return k_types[kind][mixed ? n_mixed++ % 2 : 0];
 }
 
-/* Codes a matrix; with `flat` its weights become what the codes are worth, in float32. */
-static void narrow(struct matrix *m, const struct narrow_form *f, bool flat) {
+static void narrow(struct matrix *m, const struct narrow_form *form, enum narrow_as as) {
     const size_t all = (size_t)m->rows * (size_t)m->columns;
+    struct narrow_form without = *form, *f = &without;
+    without.kind &= ~(unsigned)UNEVEN;
+    uneven = form->kind & UNEVEN;
     if (f->kind == WIDE) return;
     struct narrowed *n =
         narrowed_new(all, all / 16 + (size_t)m->rows, all / 16 + (size_t)m->rows, all);
@@ -294,9 +301,11 @@ static void narrow(struct matrix *m, const struct narrow_form *f, bool flat) {
         narrow_k(m, k_type((int)f->kind), n);
     else
         narrow_planes(m, f, n);
-    if (!flat) return;
+    if (as == NARROW_CODES) return;
     for (int r = 0; r < m->rows; r++)
         matrix_row_f32(m, r, n->wide + (size_t)r * (size_t)m->columns);
+    for (size_t i = 0; i < all && uneven && as == NARROW_ROUNDED; i++)
+        n->wide[i] = bf16_to_f32(bf16_from_f32(n->wide[i]));
     *m = (struct matrix){ .dtype = DTYPE_F32,
                           .rows = m->rows,
                           .columns = m->columns,
@@ -306,21 +315,21 @@ static void narrow(struct matrix *m, const struct narrow_form *f, bool flat) {
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-void narrow_model(struct reel_model *handle, const struct narrow_forms *f, bool flat) {
+void narrow_model(struct reel_model *handle, const struct narrow_forms *f, enum narrow_as as) {
     struct weights *w = &handle->model.weights;
     n_mixed = 0;
     for (int i = 0; i < w->n_layers; i++) {
         struct layer_weights *l = &w->layers[i];
         struct matrix *first[] = { &l->q, &l->k, &l->v }, *mix[] = { &l->delta.qkv, &l->delta.z };
         for (int j = 0; j < 3 && l->kind != LAYER_DELTA; j++)
-            narrow(first[j], &f->qkv, flat);
+            narrow(first[j], &f->qkv, as);
         for (int j = 0; j < 2 && l->kind == LAYER_DELTA; j++)
-            narrow(mix[j], &f->qkv, flat);
-        narrow(&l->o, &f->out, flat);
-        narrow(&l->gate, &f->gate_up, flat), narrow(&l->up, &f->gate_up, flat);
-        narrow(&l->down, &f->down, flat);
+            narrow(mix[j], &f->qkv, as);
+        narrow(&l->o, &f->out, as);
+        narrow(&l->gate, &f->gate_up, as), narrow(&l->up, &f->gate_up, as);
+        narrow(&l->down, &f->down, as);
     }
-    narrow(&w->head, &f->head, flat);
+    narrow(&w->head, &f->head, as);
     if (handle->model.config.tied) w->embedding = w->head;
 }
 
@@ -338,7 +347,7 @@ enum reel_status narrow_model_load(struct sim_model *m, const struct narrow_form
     enum reel_status status = reel_model_open(&m->gpu, m->folder, &cpu, err);
     if (status != REEL_OK) return status;
     model_handle_stop(m->gpu);
-    narrow_model(m->gpu, forms, false);
+    narrow_model(m->gpu, forms, NARROW_CODES);
     const struct backend_options o = { .gpu_options = all, .cuda_dir = sim_gpu_folder() };
     return model_handle_start(m->gpu, &cuda_backend, &o, err);
 }
