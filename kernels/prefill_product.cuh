@@ -422,30 +422,36 @@ DEV const u8 *item_weights(const struct prompt_worker *r, int phase, int layer, 
  * one run of such blocks. Their number is even. */
 DEV int thin_blocks(const struct prompt_worker *r) { return STAGE_BYTES / (r->a->room * 128) / 2 * 2; }
 
+/* The part that a warp has of each of its tiles. Eight warps have a stage's k tiles, so it is always the same one;
+ * where a tile has two or four, as many warps load it. */
+DEV int thin_part(const struct prompt_worker *r, const int format) { return r->w.warp % TILE_PARTS(format); }
+
+/* Loads a tile but for scales of other parts where those can be left out. Registers are few: a warp holds 16 tiles. */
+DEV void thin_load_tile(const struct prompt_worker *r, struct held *t, const u8 *from, u32 place, const int format) {
+    const int run = thin_part(r, format) / TILE_RUN(format);
+    held_load_alone(t, from + (u64)place * tile_bytes(format), place != NO_PLACE, r->w.lane, run, format);
+}
 /* Loads 8 tiles of a warp, or `left` if fewer are left. A warp's eighth of k is every eighth tile of a row tile. */
-DEV void thin_load(struct held *t, const u8 *from, const u32 *places, int left, int lane, const int format) {
+DEV void thin_load(const struct prompt_worker *r, struct held *t, const u8 *from, const u32 *places, int left,
+                   const int format) {
     if (left >= 8) {
-        weights_load(t, from, places, 8, STAGE_TILES, lane, format);
+        UNROLL
+        for (int i = 0; i < 8; i++)
+            thin_load_tile(r, t + i, from, places[i * STAGE_TILES], format);
         return;
     }
     UNROLL
     for (int i = 0; i < 8; i++)
-        if (i < left) weights_load(t + i, from, places + i * STAGE_TILES, 1, 1, lane, format);
+        if (i < left) thin_load_tile(r, t + i, from, places[i * STAGE_TILES], format);
 }
 
-/* Multiplies the warp's part of a tile that has scales. Eight warps have a stage's k tiles, so a warp's part is always
- * the same one; where a tile has two or four, as many warps load it. */
+/* Multiplies the warp's part of a tile that has scales. */
 DEV void thin_multiply(const struct prompt_worker *r, float *d, const struct held *t, smem b, int atoms,
                        const int format) {
 #if TILES_NARROW
-    const int part = r->w.warp % TILE_PARTS(format);
+    const int part = thin_part(r, format);
     if (TILE_ROUNDED(format)) {
-        struct factors f = held_worth(t, format, 0);
-        UNROLL
-        for (int i = 1; i < TILE_RUNS(format); i++) { /* registers have no index that is known late */
-            const struct factors other = held_worth(t, format, i);
-            if (part / TILE_RUN(format) == i) f = other;
-        }
+        const struct factors f = held_worth_alone(t, format, part / TILE_RUN(format));
         warp_panel_mma(d, part_rounded(format, t->codes, &f, part), b, r->w.warp % 4, atoms);
         return;
     }
@@ -481,7 +487,7 @@ DEV void thin_items(struct prompt_worker *r, int phase, int layer, const int for
     struct held t[BATCH], next[BATCH];
     struct item it;
     it.which = 0, it.token = 0;
-    thin_load(t, from, places, n_turns, r->w.lane, format);
+    thin_load(r, t, from, places, n_turns, format);
     previous_over();
     if (!sums_groups(phase)) scales_make(r, &it, 0, BLOCK_TOKENS);
     NO_UNROLL
@@ -499,8 +505,8 @@ DEV void thin_items(struct prompt_worker *r, int phase, int layer, const int for
         NO_UNROLL
         for (int first = 0; first < n_turns; first += BATCH) {
             const int more = first + BATCH < n_turns;
-            thin_load(next, more ? from : from_next, places + (more ? (first + BATCH) * STAGE_TILES : 0),
-                      more ? n_turns - first - BATCH : n_turns, r->w.lane, format);
+            thin_load(r, next, more ? from : from_next, places + (more ? (first + BATCH) * STAGE_TILES : 0),
+                      more ? n_turns - first - BATCH : n_turns, format);
             UNROLL
             for (int i = 0; i < BATCH; i++) {
                 if (first + i >= n_turns) break;

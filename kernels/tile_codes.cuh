@@ -79,6 +79,29 @@ DEV void held_load(struct held *t, const u8 *at, int there, int lane, const int 
     (void)lane, (void)format;
 }
 
+/* Whether a lane can read the numbers of one run alone. Steps of several runs share a word, so they stay together. */
+#define TILE_ALONE(format) (TILE_RUNS(format) > 1 && !TILE_STEPS(format))
+
+/* held_load for held_worth_alone: where TILE_ALONE says so, no other numbers than those of a run, which need not be
+ * known early. */
+DEV void held_load_alone(struct held *t, const u8 *at, int there, int lane, int run, const int format) {
+    if (!TILE_ALONE(format)) {
+        held_load(t, at, there, lane, format);
+        return;
+    }
+    t->codes = const_load128(at, there);
+#if TILES_NARROW
+    const u8 *tile = at - tile_lane(format, lane);
+    const int words = TILE_SCALE_BYTES(format) / 2;
+    UNROLL
+    for (int i = 0; i < TILE_NUMBERS(format) * words; i++) {
+        const u8 *word = tile + tile_scale_at(format, run, i / words, lane / 4) + i % words * 4;
+        t->scale[i] = there ? const_load32((const u32 *)word) : 0;
+    }
+#endif
+    (void)lane, (void)run, (void)format;
+}
+
 /* Something that depends on all that was read: see mbar_arrive_after. */
 DEV u32 held_seen(const struct held *t, const int format) {
     u32 seen = t->codes.w;
@@ -230,6 +253,21 @@ DEV struct factors held_worth(const struct held *t, const int format, int run) {
             f.offset[i] = -CODE_BASE(format) * f.scale[i];
         else if (TILE_INTEGERS(format) && TILE_OFFSETS(format) != TILE_MINIMA)
             f.offset[i] += CODE_BASE(format); /* whole numbers of 16 bits */
+    return f;
+}
+
+/* The same after held_load_alone, for the run that it was told. A tile whose numbers are those of one run is like one
+ * of a format in which all its parts share a scale. */
+DEV struct factors held_worth_alone(const struct held *t, const int format, int run) {
+    const int all_parts = TILE_PARTS(format) == 4 ? 2 : 1;
+    if (TILE_ALONE(format))
+        return held_worth(t, TILE_FORMAT(TILE_CODE(format), all_parts, TILE_SCALE(format), TILE_OFFSETS(format)), 0);
+    struct factors f = held_worth(t, format, 0);
+    UNROLL
+    for (int i = 1; i < TILE_RUNS(format); i++) { /* registers have no index that is known late */
+        const struct factors other = held_worth(t, format, i);
+        if (run == i) f = other;
+    }
     return f;
 }
 

@@ -56,7 +56,8 @@ qwen3-0.6b h200 narrow=int4 columns=4
 qwen3-0.6b a100 narrow=int4 columns=4
 qwen3-0.6b h200 narrow=q4_k_m
 qwen3-0.6b h200 narrow=q8_0
-qwen3-0.6b h200 narrow=q2_k'
+qwen3-0.6b h200 narrow=q2_k
+qwen3-0.6b h200 narrow=nvfp4'
 # These put registers aside so far. --narrow compiles them as well, and fails.
 spilling='qwen3-0.6b h200 narrow=q2_k columns=4
 qwen3-0.6b h200 narrow=int8 columns=4
@@ -195,7 +196,7 @@ turn() {
     if [ $((KERNELS_DAY % 2)) -eq 0 ]; then
         printf '%s\n' "$others" "$families" | sed -n "$((KERNELS_DAY / 2 % 8 + 1))p"
     else
-        printf '%s\n' "$narrow" | sed -n "$((KERNELS_DAY / 2 % 8 + 1))p"
+        printf '%s\n' "$narrow" | sed -n "$((KERNELS_DAY / 2 % 9 + 1))p"
     fi
 }
 case ${1:-} in

@@ -157,14 +157,15 @@ static void start(void) {
     sim_gpu_compile("codes.cu", options);
 }
 
-/* Whether the operands are right; where not, `why` says the first weight that is not. */
-static bool tiles_right(const struct tiles *t, char *why, size_t size) {
+/* Whether the operands are right, made one way or (alone: 1) the other; where not, `why` says the
+ * first weight that is not. */
+static bool tiles_right(const struct tiles *t, int alone, char *why, size_t size) {
     const int parts = TILE_PARTS(t->format);
     const size_t bytes = TILES * tile_bytes(t->format);
     const size_t operands = (size_t)(TILES * parts) * BF16_TILE_BYTES;
     static unsigned char made[TILES * 4 * BF16_TILE_BYTES];
     int format = t->format;
-    void *params[] = { &device_tiles, &device_operands, &format };
+    void *params[] = { &device_tiles, &device_operands, &format, &alone };
     sim_gpu_put(device_tiles, t->bytes, bytes);
     if (sim_gpu_launch("operands_rounded", TILES, 32, 0, params)) {
         snprintf(why, size, "%s", sim_gpu_current().cuda->report);
@@ -206,8 +207,9 @@ static int check_all(char *why, size_t size) {
         assert_true(tile_bytes(format) <= LARGEST_TILE);
         assert_true(TILE_SCALE_WORDS(format) <= TILE_SCALE_WORDS(WIDEST));
         tiles_make(t, format);
-        if (!tiles_right(t, why, size) && !*why)
-            snprintf(why, size, "format %03x", (unsigned)format);
+        for (int alone = 0; alone < 2 && !*why; alone++)
+            if (!tiles_right(t, alone, why, size) && !*why)
+                snprintf(why, size, "format %03x", (unsigned)format);
     }
     free(t);
     return n;
