@@ -34,7 +34,7 @@ struct asked {
 };
 
 /* One warp's online softmax: of each set for this lane's head. l has only this lane's positions. n are the sums of rows
- * (dims) lane / 4 and + 8, for this lane's digits; what they were before they settled stands in attention_o. */
+ * (dims) lane / 4 and + 8, for this lane's digits; what they were before they settled stands in part_o. */
 struct attended {
     float m[AT_SETS], l[AT_SETS], unit[AT_SETS], by[AT_SETS]; /* by: 1 / unit */
     int n[AT_SETS][AT_TILES][4];
@@ -92,7 +92,7 @@ DEV int keeps_head(int set, int lane) { return !(lane & 1) && lane_head(set, lan
 DEV void attended_settle(const struct worker *w, struct attended *r, int fresh, int set, float m) {
     const float f = exp2_approx(r->m[set] - m);
     const int head = lane_head(set, w->lane);
-    float *o = attention_o(w)[w->warp][head < AT_HEADS ? head : 0] + w->lane / 4 * AT_O_STRIDE;
+    float *o = part_o(w)[head < AT_HEADS ? head : 0] + w->lane / 4 * AT_O_STRIDE;
     UNROLL
     for (int i = 0; i < 2 * AT_TILES; i++) {
         int *n = r->n[set][i / 2] + i % 2 * 2;
@@ -206,7 +206,7 @@ DEV u32 attended_seen(const struct attended *r) {
 /* Stores the warp's partial results in shared memory. */
 DEV void attended_store(const struct worker *w, struct attended *r) {
     struct attention_shared *at = attention_of(w);
-    const int part = w->warp / P_GROUP_KV_HEADS;
+    const int part = part_of(w) / P_GROUP_KV_HEADS;
     UNROLL
     for (int set = 0; set < AT_SETS; set++) {
         const int head = w->warp % P_GROUP_KV_HEADS * AT_HEADS + lane_head(set, w->lane);

@@ -286,7 +286,12 @@ KERNEL(P_THREADS) columns(const PARAMETER struct columns_args args) {
     w.group = w.block / P_GROUP_SMS, w.member = w.block % P_GROUP_SMS;
     w.full = smem_of(w.s->full), w.empty = smem_of(w.s->empty);
     w.slot = 0, w.parity = 0, w.parts = 0;
-    w.kv_turn = 0, w.kv_laps = 0, w.o_turn = 0;
+    w.kv_turn = 0, w.kv_laps = 0;
+#if STAGED
+    w.part = w.part_at = 0;
+#else
+    w.o_turn = 0;
+#endif
     w.running = w.splits = w.attends = 0;
 #if P_FOLLOWS
     w.needs = 0;

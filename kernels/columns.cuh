@@ -14,6 +14,7 @@
 DEV void column_take(struct worker *w, int column) { w->column = column, w->a = &w->all->column[column]; }
 
 DEV int column_runs(const struct worker *w, int column) { return (int)(w->running >> column & 1); }
+DEV int column_attended(const struct worker *w, int column) { return (int)(w->attends >> column & 1); }
 
 /* How many tokens of this launch come before a column's token. */
 DEV int column_turn(const struct worker *w, int column) {

@@ -23,6 +23,7 @@
 #define REEL_KERNELS_COLUMNS_ATTENTION_CUH
 
 #include "columns_share.cuh"
+#include "columns_stage.cuh"
 
 /* ---- who attends ---- */
 
@@ -51,13 +52,13 @@ DEV void columns_anew(struct worker *w) {
 #endif
 }
 
-DEV int column_attended(const struct worker *w, int column) { return (int)(w->attends >> column & 1); }
 #if P_FOLLOWS
 DEV int column_needed(const struct worker *w, int column) { return (int)(w->needs >> column & 1); }
 #else
 DEV int column_needed(const struct worker *w, int column) { return column_attended(w, column); }
 #endif
 
+#if !STAGED
 /* Whether this block brings the pieces of past positions of a column: of a share those of its last one. */
 DEV int column_fetched(const struct worker *w, int column) {
 #if TOGETHER
@@ -69,9 +70,11 @@ DEV int column_fetched(const struct worker *w, int column) {
 #endif
     return column_attended(w, column);
 }
+#endif
 
 /* ---- the producer of K and V ---- */
 
+#if !STAGED
 /* Brings a column's pieces of one layer. Returns 0 when the launch is over. */
 DEV int column_kv_layer(struct worker *w, struct kv_stream *p, int nth, int column) {
     const struct decode_args *a = &w->all->column[column];
@@ -116,6 +119,8 @@ DEV int columns_kv_token(struct worker *w, struct kv_stream *p) {
     return 1;
 }
 
+#endif
+
 /* Waits until this block has picked what follows token t - 1. Then it knows which columns are over, and it has seen
  * words of all blocks behind whose fences that token's rows of K and V lie. Returns 0 when the launch is over. */
 DEV int columns_picked_wait(struct worker *w, int t) {
@@ -124,23 +129,36 @@ DEV int columns_picked_wait(struct worker *w, int t) {
 }
 
 DEV void columns_kv_produce(struct worker *w) {
+#if STAGED
+    enum { FILLERS = P_ATTENTION_WARPS };
+    struct kv_lane p = { 0, 0 };
+#else
+    enum { FILLERS = FILL_LANES };
     struct kv_stream p;
     kv_stream_start(w, &p);
     p.column_items = w->s->kv_items, p.head_column = p.tail_column = 0;
-    if (w->lane >= FILL_LANES) return;
+#endif
+    if (w->lane >= FILLERS) return;
     for (int t = 0; t < w->all->n_passes; t++) {
         if (t > 0 && !columns_picked_wait(w, t)) break;
         w->token = t;
         columns_anew(w);
         if (!columns_kv_token(w, &p)) break;
     }
+#if STAGED
+    kv_lane_drain(w, &p);
+#else
     kv_drain(&p);
+#endif
 }
 
 /* ---- a block's part ---- */
 
 /* Makes the cosines and sines of all columns whose keys this block needs. All may read them after a barrier. */
 DEV void columns_cosines(struct worker *w) {
+#if STAGED
+    stages_make(w);
+#endif
     NO_UNROLL
     for (int c = 0; c < COLUMNS; c++) {
         if (!column_needed(w, c)) continue;
@@ -149,6 +167,7 @@ DEV void columns_cosines(struct worker *w) {
     }
 }
 
+#if !STAGED
 /* The warps share the rows of all columns' words. Of a column to which only a column that follows it attends in this
  * block, these are the rows of k and v: the first ones. */
 DEV void columns_rows_gather(struct worker *w, int nth) {
@@ -216,6 +235,7 @@ DEV void column_attend(struct worker *w, int nth, const struct merge_place *plac
         column_whole(w, place, gate);
     own_keep(w, nth, position);
 }
+#endif
 
 /* Merges this block's share of the units of all columns whose attention is split. */
 DEV void columns_merge(struct worker *w) {
@@ -234,14 +254,19 @@ DEV void columns_merge(struct worker *w) {
 
 /* This block's part of all columns' attention, up to what it publishes. */
 DEV void columns_attend(struct worker *w, int nth) {
-    struct merge_place place[MERGE_TURNS];
     worker_anew(w);
     const int q_at = opaque((first_head(w) + w->lane / 4 % AT_HEADS) * AT_Q_STRIDE + w->lane % 4 * 4);
+#if !STAGED
+    struct merge_place place[MERGE_TURNS];
     merge_places(w, place);
+#endif
     if (nth == 0) consumers_sync(); /* this token's cosines and sines are there */
     columns_rows_gather(w, nth);
     consumers_sync(); /* A */
     profile_layer(w, MARK_ATTENTION_INPUT);
+#if STAGED
+    stages_take(w, nth, q_at);
+#else
     w->o_turn = 0;
     NO_UNROLL
     for (int c = 0; c < COLUMNS; c++) {
@@ -259,6 +284,7 @@ DEV void columns_attend(struct worker *w, int nth) {
         w->o_turn = O_BUFFERS == 1 ? 0 : w->o_turn ^ 1;
         if (O_BUFFERS == 1) consumers_sync();
     }
+#endif
     profile_layer(w, MARK_ATTENTION_OWN);
 }
 

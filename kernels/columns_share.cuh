@@ -24,11 +24,7 @@ enum {
     HELD_MOST = SPARE_REGISTERS < 160 || AT_TILES > 8 ? 1
                 : AT_TILES > 4                        ? 2
                                                       : 3,
-    HELD = SHARE_PRODUCTS < HELD_MOST ? SHARE_PRODUCTS : HELD_MOST, /* products of a warp in a deep share */
-    PART_O = AT_HEADS * 8 * AT_O_STRIDE,                            /* floats of o of one warp and column */
-    PARTS_ROOM = O_BUFFERS * P_ATTENTION_WARPS,
-    X_ROOM = P_OVERLAID ? 0 : SETS * X_SET / PART_O,
-    STAGE_ROOM = X_ROOM > PARTS_ROOM ? X_ROOM : PARTS_ROOM /* such parts */
+    HELD = SHARE_PRODUCTS < HELD_MOST ? SHARE_PRODUCTS : HELD_MOST /* products of a warp in a deep share */
 };
 
 /* Columns from `first` to `last`. items: of the last one (kv_ring.cuh). parts: the warps that share a product. wide:
@@ -132,7 +128,7 @@ DEV void share_wide(const struct worker *w, struct attended *r, const struct sha
 
 /* The place of a part's o of a stage's column, counted from the stage's first. */
 DEV float *stage_o(const struct worker *w, const struct share *s, int column, int part) {
-    return w->s->vectors.o[0][0][0] + (column * s->parts + part) * PART_O;
+    return w->s->vectors.o[0][0][0] + (column * s->parts + part) * AT_O_FLOATS;
 }
 
 /* Stores one of this warp's products, as far as it is of columns from `from` to before `to`. */
@@ -152,30 +148,14 @@ DEV void stage_store(const struct worker *w, const struct attended *r, int produ
     }
 }
 
-/* Merges the parts of a word of the result. As merge_warps without the current position; column: counted from the
- * stage's first, with `at` as its scratch. */
+/* Merges the parts of a word of the result, without the current position. column: counted from the stage's first, with
+ * `at` as its scratch. */
 DEV struct merged stage_merge(const struct worker *w, const struct share *s, int column,
                               const struct attention_shared *at, int word) {
-    const int head = word / AT_WORDS, j = word % AT_WORDS, parts = s->parts / P_GROUP_KV_HEADS;
+    const int head = word / AT_WORDS, j = word % AT_WORDS;
     const float *o = stage_o(w, s, column, head / AT_HEADS) + (head % AT_HEADS * 8 + 2 * j % 8) * AT_O_STRIDE +
                      2 * j / 16 * 2 + 2 * j / 8 % 2;
-    float sum[3][2]; /* l, low, high: two chains of additions each */
-    struct merged r = { 0, 0, ATTENTION_NEVER, 0 };
-    UNROLL
-    for (int i = 0; i < 3; i++)
-        sum[i][0] = sum[i][1] = 0;
-    UNROLL
-    for (int p = 0; p < AT_PARTS; p++)
-        if (p < parts) r.m = max_float(r.m, at->m[head][p]);
-    UNROLL
-    for (int p = 0; p < AT_PARTS; p++) {
-        if (p >= parts) continue;
-        const float f = exp2_approx(at->m[head][p] - r.m), *from = o + p * P_GROUP_KV_HEADS * PART_O;
-        const int i = p % 2 == 0;
-        sum[0][i] += f * at->l[head][p], sum[1][i] += f * from[0], sum[2][i] += f * from[AT_O_STRIDE];
-    }
-    r.l = sum[0][0] + sum[0][1], r.low = sum[1][0] + sum[1][1], r.high = sum[2][0] + sum[2][1];
-    return r;
+    return share_merge(at, head, o, s->parts / P_GROUP_KV_HEADS);
 }
 
 /* Publishes this block's partial results of a stage's columns, as attention_publish does. A column that has no piece

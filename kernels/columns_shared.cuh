@@ -47,6 +47,13 @@ union column_vectors {
 };
 #endif
 
+/* The warps' partial results that lie there at a time, where they lie one behind the other. */
+enum {
+    X_ROOM = P_OVERLAID ? 0 : SETS * X_SET / AT_O_FLOATS,
+    PARTS_ROOM = O_BUFFERS * P_ATTENTION_WARPS,
+    STAGE_ROOM = X_ROOM > PARTS_ROOM ? X_ROOM : PARTS_ROOM
+};
+
 /* columns_shared_bytes (decode_layout.h) counts the same parts. */
 struct ALIGN(16) block_shared {
     union column_vectors vectors;
@@ -82,8 +89,9 @@ struct ALIGN(16) block_shared {
     u32 pick_column; /* whose keys kept_keys means */
     u32 gave_up;     /* 1: a wait of this block's picks gave up */
 #if COLUMNS_WAIT
-    u32 waited[COLUMNS]; /* passes in which the column has waited, with the next one where it does */
-    u32 given[COLUMNS];  /* in block 0: GIVEN | what the host has drawn for the column, or 0 */
+    u32 waited[COLUMNS];            /* passes in which the column has waited, with the next one where it does */
+    u32 given[COLUMNS];             /* in block 0: GIVEN | what the host has drawn for the column, or 0 */
+    u32 stage_columns[COLUMNS + 1]; /* columns_stage.cuh: a bit for each column of a stage; 0 behind the last stage */
 #else
     u32 turn[COLUMNS];                         /* tokens of the launch that come before the column's token */
     u32 drafted[COLUMNS];                      /* drafts so far of the column's session, this pass's included */
@@ -94,7 +102,12 @@ struct ALIGN(16) block_shared {
     u32 owed[COLUMNS]; /* right drafts of the session that its states and windows in memory lack; of first columns */
 #endif
 #endif
+#if P_FOLLOWS
     u64 kv_first[COLUMNS]; /* the page of the first of them */
+#else
+    u64 kv_first[COLUMNS * P_ATTENTION_WARPS]; /* the same; in stages: of each lane, see columns_stage.cuh */
+    u64 staged[COLUMNS];                       /* columns_stage.cuh: what a stage makes of the column */
+#endif
     u64 full[RING_SLOTS], empty[RING_SLOTS];
     u64 kv_full[P_KV_SLOTS], kv_empty[P_KV_SLOTS];
 #if P_OVERLAID
@@ -111,7 +124,12 @@ struct ALIGN(16) block_shared {
 
 /* Attention's scratch of the column at hand, and the warps' partial attention. */
 DEV struct attention_shared *attention_of(const struct worker *w) { return &w->s->ATTENTION_AT[w->column]; }
+#if STAGED
+DEV float (*part_o(const struct worker *w))[8 * AT_O_STRIDE] { return w->s->vectors.o[0][0] + w->part_at * AT_HEADS; }
+#else
 DEV float (*attention_o(const struct worker *w))[AT_HEADS][8 * AT_O_STRIDE] { return w->s->vectors.o[w->o_turn]; }
+DEV float (*part_o(const struct worker *w))[8 * AT_O_STRIDE] { return attention_o(w)[w->warp]; }
+#endif
 
 /* The order keys of a column's logits (decode_shared.cuh). They lie in the slots of K and V, which are empty from the
  * end of the layers until the columns of the next token are known. Those of columns for which there is no room lie

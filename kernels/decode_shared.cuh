@@ -84,6 +84,7 @@ struct ALIGN(16) block_shared {
 /* Attention's scratch, and the warps' partial attention in it. */
 DEV struct attention_shared *attention_of(const struct worker *w) { return &w->s->at; }
 DEV float (*attention_o(const struct worker *w))[AT_HEADS][8 * AT_O_STRIDE] { return w->s->at.o; }
+DEV float (*part_o(const struct worker *w))[8 * AT_O_STRIDE] { return attention_o(w)[w->warp]; }
 #endif
 
 enum {

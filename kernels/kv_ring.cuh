@@ -6,7 +6,10 @@
  * slot belongs to warp slot % P_ATTENTION_WARPS, because a warp that skipped laps of a slot could not tell one lap's
  * parity from another's. Items go round by round, one for each warp. A layer begins with a new round, and both the
  * producer and the consumers skip the slots that the last round of a layer leaves over. A slot's parity flips when the
- * slot is used, not when it is skipped. A phase of kv_full takes FILL_LANES arrivals, a phase of kv_empty one. */
+ * slot is used, not when it is skipped. A phase of kv_full takes FILL_LANES arrivals, a phase of kv_empty one.
+ *
+ * With several columns in stages item i of a column belongs to another warp, which is said in columns_stage.cuh, and no
+ * slot is skipped. */
 #ifndef REEL_KERNELS_KV_RING_CUH
 #define REEL_KERNELS_KV_RING_CUH
 
@@ -20,7 +23,7 @@
 #endif
 
 /* Whether several lanes of the producer warp bring pieces, one for each warp that attends. */
-#define KV_LANES (P_KV_FORM && G_COPY == 2 && P_COLUMNS == 1)
+#define KV_LANES (P_COLUMNS > 1 ? STAGED : P_KV_FORM && G_COPY == 2)
 
 /* How many pieces of past positions this block attends to, for each KV head. */
 DEV int kv_pieces_mine(const struct worker *w, int position) {
@@ -136,14 +139,11 @@ DEV int kv_count_wait(struct worker *w, const u32 *count, int t) {
     return 1;
 }
 
-#if P_COLUMNS == 1
-/* Waits until all blocks are done with the token before t. */
-DEV int kv_token_wait(struct worker *w, int t) { return kv_count_wait(w, &w->s->tokens_over, t); }
-
 #if KV_LANES
 /* Of codes a piece has half of the bytes, and one lane that brings all pieces, 0.3 us each, would be slower than
- * memory. So each warp that attends has a lane of its own, which fills its slots. The lanes share nothing: a lane
- * counts its turns as its warp does (kv_reader). */
+ * memory. With several columns a warp's next piece must not wait for another warp's slot. So each warp that attends has
+ * a lane of its own, which fills its slots. The lanes share nothing: a lane counts its turns as its warp does
+ * (kv_reader). */
 struct kv_lane {
     int turn; /* the next slot to fill, among the warp's own */
     u32 laps; /* a bit for each of them: the parity of its next use */
@@ -170,6 +170,24 @@ DEV int kv_lane_fill(struct worker *w, struct kv_lane *p, const u8 *src, int cap
     return 1;
 }
 
+/* How many copies of a lane may be in flight. */
+DEV int kv_lane_cap(const struct decode_args *a) {
+    return a->cap_kv < P_KV_SLOTS ? MAX(a->cap_kv / P_ATTENTION_WARPS, 1) : AT_ROUNDS;
+}
+
+/* Waits for all copies of the lane, which must not leave before they have landed. */
+DEV void kv_lane_drain(const struct worker *w, const struct kv_lane *p) {
+    NO_UNROLL
+    for (int turn = 0; turn < AT_ROUNDS; turn++)
+        copy_wait(smem_of(w->s->kv_full) + kv_lane_slot(w, turn) * 8, (p->laps >> turn & 1) ^ 1);
+}
+#endif
+
+#if P_COLUMNS == 1
+/* Waits until all blocks are done with the token before t. */
+DEV int kv_token_wait(struct worker *w, int t) { return kv_count_wait(w, &w->s->tokens_over, t); }
+
+#if KV_LANES
 /* Brings the lane's pieces of one token, layer by layer. It asks for the address of a piece's page while it fills the
  * slot of the piece before. Returns 0 when the launch is over. */
 DEV int kv_lane_token(struct worker *w, struct kv_lane *p, int position) {
@@ -177,7 +195,7 @@ DEV int kv_lane_token(struct worker *w, struct kv_lane *p, int position) {
     const int pieces = kv_pieces_mine(w, position), split = position >= a->split_from;
     const int items = pieces * P_GROUP_KV_HEADS, step = split ? P_GROUP_SMS : 1;
     const int first = (split ? w->member : 0) + w->lane / P_GROUP_KV_HEADS * step, head = w->lane % P_GROUP_KV_HEADS;
-    const int cap = a->cap_kv < P_KV_SLOTS ? MAX(a->cap_kv / P_ATTENTION_WARPS, 1) : AT_ROUNDS;
+    const int cap = kv_lane_cap(a);
     const int skips = items % P_ATTENTION_WARPS && w->lane >= items % P_ATTENTION_WARPS; /* in a layer's last round */
     int row = w->group * P_GROUP_KV_HEADS + head;
     u8 *of_piece = w->lane < items ? kv_page(a, first) : 0;
@@ -206,9 +224,7 @@ DEV void kv_produce(struct worker *w) {
         if (t > 0 && !kv_token_wait(w, t)) break;
         if (!layers_done(a, t) && !kv_lane_token(w, &p, a->position + t)) break;
     }
-    NO_UNROLL
-    for (int turn = 0; turn < AT_ROUNDS; turn++) /* the lane must not leave before its copies have landed */
-        copy_wait(smem_of(w->s->kv_full) + kv_lane_slot(w, turn) * 8, (p.laps >> turn & 1) ^ 1);
+    kv_lane_drain(w, &p);
 }
 #else
 /* Brings all pieces that one token needs, layer by layer. It asks for the address of a piece's page while it fills the
@@ -264,9 +280,16 @@ struct kv_reader {
     int item, items; /* none is left when item >= items */
 };
 
+/* The part of a column, or of the only token, that a warp makes: items part, part + P_ATTENTION_WARPS and so on. */
+#if STAGED
+DEV int part_of(const struct worker *w) { return w->part; }
+#else
+DEV int part_of(const struct worker *w) { return w->warp; }
+#endif
+
 DEV struct kv_reader kv_begin(const struct worker *w, int items) {
     struct kv_reader c;
-    c.item = w->warp, c.items = w->warp < P_ATTENTION_WARPS ? items : 0;
+    c.item = part_of(w), c.items = w->warp < P_ATTENTION_WARPS ? items : 0;
     return c;
 }
 

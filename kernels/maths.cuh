@@ -39,6 +39,14 @@ DEV float max_float(float a, float b) {
     return fmaxf(a, b); /* one instruction */
 #endif
 }
+/* The number of the lowest bit that is set, of a number that is not 0. */
+DEV int lowest_bit(u32 x) {
+#if defined(REEL_SIM)
+    return __builtin_ctz(x);
+#else
+    return __ffs((int)x) - 1;
+#endif
+}
 
 /* a * b + c, rounded once. */
 DEV float fma_float(float a, float b, float c) {

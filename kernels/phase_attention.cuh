@@ -339,6 +339,9 @@ DEV int keeps_own(const struct worker *w, int position) {
     if (!(w->running >> w->column & 1)) return 0;
     if (!(w->splits >> w->column & 1)) return 1; /* it is the only one to attend */
 #endif
+#if STAGED
+    position += w->column; /* sessions that began together would all have the same SM write */
+#endif
     return position % P_GROUP_SMS == w->member;
 }
 
@@ -688,12 +691,12 @@ DEV void attended_column_store(const struct attended *r, int i, float *o) {
 /* Stores the warp's partial results in shared memory. */
 DEV void attended_store(const struct worker *w, struct attended *r) {
     struct attention_shared *at = attention_of(w);
-    const int first = w->warp % P_GROUP_KV_HEADS * AT_HEADS, part = w->warp / P_GROUP_KV_HEADS;
+    const int first = w->warp % P_GROUP_KV_HEADS * AT_HEADS, part = part_of(w) / P_GROUP_KV_HEADS;
     UNROLL
     for (int i = 0; i < 2; i++) {
         const int column = w->lane % 4 * 2 + i;
         if (column >= AT_HEADS) continue;
-        float *o = attention_o(w)[w->warp][column] + w->lane / 4 * AT_O_STRIDE;
+        float *o = part_o(w)[column] + w->lane / 4 * AT_O_STRIDE;
         if (w->lane < 4) {
             at->m[first + column][part] = r->m[i];
             at->l[first + column][part] = r->l[i];
@@ -704,6 +707,7 @@ DEV void attended_store(const struct worker *w, struct attended *r) {
 
 #endif
 
+#if !STAGED
 /* A warp without pieces says that its partial results are of no position. These are multiplied by 0 all the same, so
  * they must be numbers. Where several columns' digits lay in their place (columns_shared.cuh), they may be none. */
 enum { NONE_IS_ZERO = P_COLUMNS > 1 && NORMED_DIGITS };
@@ -717,6 +721,7 @@ DEV void attended_none(const struct worker *w) {
         attention_of(w)->m[w->warp % P_GROUP_KV_HEADS * AT_HEADS + w->lane][w->warp / P_GROUP_KV_HEADS] =
             ATTENTION_NEVER;
 }
+#endif
 
 /* Returns how many past positions there are from the first of an item's piece on; an item of the KV ring (kv_ring.cuh)
  * is one piece of one KV head. */

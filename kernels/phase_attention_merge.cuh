@@ -56,22 +56,20 @@ DEV void merge_places(const struct worker *w, struct merge_place *at) {
     }
 }
 
-/* Merges the warps' partial results, and the current position's if `own`. Warps without pieces count too: their m is
- * ATTENTION_NEVER, their l and o are what was there before, and shared memory starts as zeros. */
-DEV struct merged merge_warps(const struct worker *w, const struct merge_place *place, int own) {
-    const struct attention_shared *at = attention_of(w);
-    const int head = place->head;
-    const float *o = attention_o(w)[0][0] + place->o;
-    const u32 v = at->kv[0][place->v];
+/* Merges a word of the warps' partial results, of which each KV head has `parts`, and the current position's if `own`.
+ * o: where the first warp's values of the word lie; each further one's lie P_GROUP_KV_HEADS * AT_O_FLOATS behind. v:
+ * the current position's values of the word. What is added of a part that there is not is 0 times the first part. */
+DEV struct merged parts_merge(const struct attention_shared *at, int head, const float *o, u32 v, int parts, int own) {
     const float m_own = own ? at->m_own[head] : ATTENTION_NEVER;
     float m[AT_PARTS], l[AT_PARTS], low[AT_PARTS], high[AT_PARTS], top[AT_PARTS];
     float sum[3][2]; /* l, low, high: two chains of additions each */
     struct merged r;
     UNROLL
     for (int p = 0; p < AT_PARTS; p++) {
-        const float *from = o + p * (P_GROUP_KV_HEADS * AT_HEADS * 8 * AT_O_STRIDE);
-        top[p] = m[p] = at->m[head][p], l[p] = at->l[head][p];
-        low[p] = from[0], high[p] = from[AT_O_STRIDE];
+        const int there = p < parts, from = there ? p : 0;
+        top[p] = m[p] = there ? at->m[head][from] : ATTENTION_NEVER, l[p] = at->l[head][from];
+        low[p] = parts ? o[from * P_GROUP_KV_HEADS * AT_O_FLOATS] : 0;
+        high[p] = parts ? o[from * P_GROUP_KV_HEADS * AT_O_FLOATS + AT_O_STRIDE] : 0;
     }
     UNROLL
     for (int n = AT_PARTS; n > 1; n = (n + 1) / 2) {
@@ -93,6 +91,38 @@ DEV struct merged merge_warps(const struct worker *w, const struct merge_place *
     r.l = sum[0][0] + sum[0][1], r.low = sum[1][0] + sum[1][1], r.high = sum[2][0] + sum[2][1];
     return r;
 }
+
+#if P_COLUMNS > 1
+/* The same without the current position, for the few parts that a block has of a column that is split. */
+DEV struct merged share_merge(const struct attention_shared *at, int head, const float *o, int parts) {
+    float sum[3][2];
+    struct merged r = { 0, 0, ATTENTION_NEVER, 0 };
+    UNROLL
+    for (int i = 0; i < 3; i++)
+        sum[i][0] = sum[i][1] = 0;
+    UNROLL
+    for (int p = 0; p < AT_PARTS; p++)
+        if (p < parts) r.m = max_float(r.m, at->m[head][p]);
+    UNROLL
+    for (int p = 0; p < AT_PARTS; p++) {
+        if (p >= parts) continue;
+        const float f = exp2_approx(at->m[head][p] - r.m), *from = o + p * P_GROUP_KV_HEADS * AT_O_FLOATS;
+        const int i = p % 2 == 0;
+        sum[0][i] += f * at->l[head][p], sum[1][i] += f * from[0], sum[2][i] += f * from[AT_O_STRIDE];
+    }
+    r.l = sum[0][0] + sum[0][1], r.low = sum[1][0] + sum[1][1], r.high = sum[2][0] + sum[2][1];
+    return r;
+}
+#endif
+
+#if !STAGED
+/* The same where every warp has a place. Warps without pieces count too: their m is ATTENTION_NEVER, their l and o are
+ * what was there before, and shared memory starts as zeros. */
+DEV struct merged merge_warps(const struct worker *w, const struct merge_place *place, int own) {
+    const struct attention_shared *at = attention_of(w);
+    return parts_merge(at, place->head, attention_o(w)[0][0] + place->o, at->kv[0][place->v], AT_PARTS, own);
+}
+#endif
 
 /* Returns the words of the gates. They come with q, k and v. Where the block's result is the whole, a thread asks for
  * the gates of the words that it merges before the warps' products, and waits for them only afterwards. */
@@ -141,6 +171,7 @@ DEV int members_with_results(int position) {
     return P_MERGE_SCATTER && pieces < P_GROUP_SMS ? pieces : P_GROUP_SMS;
 }
 
+#if !STAGED
 DEV void attention_publish(struct worker *w, const struct merge_place *place, int some) {
     u64 *to = w->a->words + X_ATTENTION + w->block * ATTENTION_SPAN;
     if (P_MERGE_SCATTER && !some) return;
@@ -155,6 +186,8 @@ DEV void attention_publish(struct worker *w, const struct merge_place *place, in
         if (i % AT_WORDS == 0) word_store(to + RESULT_WORDS + place[n].head, word_make(float_bits(lse), w->epoch));
     }
 }
+
+#endif
 
 DEV u64 *merged_words(const struct worker *w) { return w->a->words + X_MERGED + w->group * RESULT_WORDS; }
 

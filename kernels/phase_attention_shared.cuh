@@ -13,6 +13,7 @@ enum {
     AT_ROUNDS = P_KV_SLOTS / P_ATTENTION_WARPS,      /* slots of one warp */
     AT_Q_STRIDE = AT_Q_WORDS(AT_TILES),
     AT_O_STRIDE = PART_STRIDE(2 * AT_TILES),
+    AT_O_FLOATS = AT_HEADS * 8 * AT_O_STRIDE, /* of o of one warp */
     AT_PART_STRIDE = AT_PART_FLOATS(AT_PARTS),
     /* A head's row has ROPE_WORDS pairs of words, and the first TURNING pairs rotate. A lane holds pairs lane,
      * lane + 32 and so on. */

@@ -50,6 +50,10 @@ struct block_shared;
 #define QKV_GROUP_ROWS (P_GROUP_Q + P_GROUP_GATE + 2 * P_GROUP_KV)
 #define GATE_UP_PAIRS  (P_GATE_UP_ROWS / 2)
 
+/* Whether a block attends to its columns in stages (columns_stage.cuh). Where columns follow each other, or where all
+ * lanes of a warp copy together, it takes one after the other. */
+#define STAGED (P_COLUMNS > 1 && !P_FOLLOWS && G_COPY == 2)
+
 #if P_FOLLOWS
 #define COLUMN_BITS : 8
 #else
@@ -85,7 +89,11 @@ struct worker {
 #if P_FOLLOWS
     u32 needs COLUMN_BITS; /* or needs its k and v, as it attends to a column that follows it (args.h) */
 #endif
+#if STAGED
+    int part, part_at; /* the part of the column that this warp makes, and where its result lies among a stage's */
+#else
     int o_turn; /* which buffer has the warps' partial attention */
+#endif
 #endif
 };
 

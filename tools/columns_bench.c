@@ -1,9 +1,10 @@
-/* columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS [marks|times|drafts [WEIGHTS]]]]]: what a
- * pass of 1, 2, 4 and 8 columns takes on the GPU, at positions 0 and 4,096, and whether each column
- * makes the ids that it makes alone. MODEL is a model's folder or file. Compiled kernels are kept
- * in the folder CACHE. A table of tab-separated values; exit status 1 where ids differ. With
+/* columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS [marks|times|depths|drafts [WEIGHTS]]]]]:
+ * what a pass of 1, 2, 4 and 8 columns takes on the GPU, at positions 0 and 4,096, and whether each
+ * column makes the ids that it makes alone. MODEL is a model's folder or file. Compiled kernels are
+ * kept in the folder CACHE. A table of tab-separated values; exit status 1 where ids differ. With
  * "marks" the table has instead the microseconds that end with each mark of
- * kernels/profile_marks.h: the mean over SMs, passes and layers, times the layers. With "drafts"
+ * kernels/profile_marks.h: the mean over SMs, passes and layers, times the layers. With "depths"
+ * or "marks" there are more positions than those two. With "drafts"
  * one session decodes with drafts of an oracle, of which a given share is right: how fast, and what
  * the pass's cost and the ids a pass predict of it. WEIGHTS: int8 and so on, made while the model
  * is loaded. */
@@ -27,7 +28,7 @@ struct bench {
     int cap_layers;                  /* 0: the plan's */
     double alone_us;
     int position; /* with drafts: where the launches begin */
-    bool marks, drafts;
+    bool marks, depths, drafts;
     bool differs;
 };
 
@@ -295,7 +296,11 @@ static enum reel_status bench_all(struct bench *b, const char *cache, struct ree
                   : "position\tcolumns\tus a pass\tof one\ttok/s\tids\tring slots\tcap");
     for (int i = 0; i < SESSIONS && status == REEL_OK; i++)
         status = b->model->ops->state_open(&b->states[i], b->model->backend, MOST, err);
-    for (int position = 0; position <= LONG && status == REEL_OK; position += LONG) {
+    static const int depths[] = { 0, 200, 400, 700, 1000, 2000, LONG };
+    enum { N_DEPTHS = sizeof depths / sizeof *depths };
+    for (int i = 0; i < N_DEPTHS && status == REEL_OK;
+         i += b->depths || b->marks ? 1 : N_DEPTHS - 1) {
+        const int position = depths[i];
         if (position > 0 && b->model->model.config.delta.value_heads)
             break; /* the states have gone on, and a recurrent one is not taken back */
         status = read_prompts(b, position, err);
@@ -312,7 +317,7 @@ int main(int argc, char **argv) {
     static struct bench b;
     if (argc < 2) {
         fprintf(stderr, "usage: columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS "
-                        "[marks|times|drafts [WEIGHTS]]]]]\n");
+                        "[marks|times|depths|drafts [WEIGHTS]]]]]\n");
         return 2;
     }
     const struct reel_model_options o = { .size = sizeof o,
@@ -321,6 +326,7 @@ int main(int argc, char **argv) {
                                           .weights = argc > 6 ? argv[6] : NULL };
     if (argc > 4) b.cap_layers = atoi(argv[4]);
     b.marks = argc > 5 && strcmp(argv[5], "marks") == 0;
+    b.depths = argc > 5 && strcmp(argv[5], "depths") == 0;
     b.drafts = argc > 5 && strcmp(argv[5], "drafts") == 0;
     const char *cache = argc > 3 ? argv[3] : NULL;
     enum reel_status status = reel_model_open(&b.model, argv[1], &o, &err);

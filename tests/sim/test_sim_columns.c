@@ -79,6 +79,21 @@ static const struct setting settings[] = {
         { .n_prompt = 48, .n_new = 8, .stops = true },
         { .n_prompt = 16, .n_new = 5, .temperature = 1.0f, .repetition = 1.3f },
         { .n_prompt = 31, .n_new = 3 } } },
+    /* more parts than a stage has room for, and more pieces than a part has warps */
+    { "q3-a",
+      "n_groups=2,group_sms=2,warps=4,split_from=40,kv_slots=2",
+      4,
+      90,
+      8,
+      1,
+      40,
+      { { .n_prompt = 68, .n_new = 4 },
+        { .n_prompt = 70, .n_new = 3 },
+        { .n_prompt = 38, .n_new = 5 },
+        { .n_prompt = 66, .n_new = 2, .temperature = 0.7f, .top_k = 5 },
+        { .n_prompt = 1, .n_new = 4 },
+        { .n_prompt = 39, .n_new = 4, .stops = true },
+        { .n_prompt = 69, .n_new = 3 } } },
     /* Gated DeltaNets and gated attention: a warp has a run of several rounds; heads of its own for
      * out; rounds that span units, and rows of mix that do not fill their tiles */
     { "q35-w",
@@ -508,6 +523,50 @@ static void mutations_are_seen(void **state) {
     bench_close(&mutated);
 }
 
+static void mutations_of_stages_are_seen(void **state) {
+    (void)state;
+    /* several stages: parts of shared memory share their place, so there is room for a part a
+     * warp; a column with more pieces than warps */
+    static const struct setting setting = {
+        "q3-a",
+        "n_groups=2,group_sms=2,warps=4,split_from=24,kv_slots=2",
+        4,
+        90,
+        4,
+        1,
+        1,
+        { { .n_prompt = 40, .n_new = 6 },
+          { .n_prompt = 27, .n_new = 5 },
+          { .n_prompt = 66, .n_new = 6 },
+          { .n_prompt = 20, .n_new = 5 } }
+    };
+    crowded = true;
+    bench_open(&mutated, &setting);
+    sim_model_unload(&mutated.m);
+    mutations_try(&columns_stages_mutations, is_seen);
+    bench_close(&mutated);
+    crowded = false;
+}
+
+static void mutations_of_turns_are_seen(void **state) {
+    (void)state;
+    static const struct setting setting = { "q3-a",
+                                            "n_groups=2,group_sms=2,warps=4,split_from=24",
+                                            4,
+                                            86,
+                                            4,
+                                            1,
+                                            1,
+                                            { { .n_prompt = 28, .n_new = 6 },
+                                              { .n_prompt = 3, .n_new = 3 },
+                                              { .n_prompt = 44, .n_new = 6 },
+                                              { .n_prompt = 24, .n_new = 6 } } };
+    bench_open(&mutated, &setting);
+    sim_model_unload(&mutated.m);
+    mutations_try(&columns_turns_mutations, is_seen);
+    bench_close(&mutated);
+}
+
 static void mutations_of_deltanets_are_seen(void **state) {
     (void)state;
     /* columns that are idle, that end early, and of both kinds of attention; parts of shared memory
@@ -552,12 +611,12 @@ static void mutations_of_waiting_are_seen(void **state) {
 
 static void mutations_of_digits_are_seen(void **state) {
     (void)state;
-    /* few pieces, so that some warps have none; columns that differ in size; warps that share a
-     * slice of out's input */
+    /* columns in turns, and few pieces, so that some warps have none; columns that differ in size;
+     * warps that share a slice of out's input */
     static const struct setting setting = { "ll-a",
                                             "n_groups=1,group_sms=2,warps=4,split_from=24,narrow=1",
                                             2,
-                                            90,
+                                            86,
                                             4,
                                             1,
                                             1,
@@ -576,9 +635,11 @@ int main(void) {
         cmocka_unit_test(columns_that_share_their_place_are_as_alone),
         cmocka_unit_test(columns_in_codes_are_as_alone),
         in_turn(mutations_are_seen),
+        in_turn(mutations_of_stages_are_seen),
         in_turn(mutations_of_deltanets_are_seen),
         in_turn(mutations_of_digits_are_seen),
         in_turn(mutations_of_waiting_are_seen),
+        in_turn(mutations_of_turns_are_seen),
     };
     SHARE_TESTS("columns-mutations", 4, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);

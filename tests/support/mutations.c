@@ -596,11 +596,6 @@ static const struct mutation columns[] = {
       { IN(COLUMNS_ATTENTION, "if (nth == 0) consumers_sync();", "") } },
     { "columns' q, k and v used before they are there",
       { IN(COLUMNS_ATTENTION, "consumers_sync(); /* A */", "") } },
-    { "columns' partial results merged before they are there",
-      { IN(COLUMNS_ATTENTION, "consumers_sync(); /* B */", "") } },
-    { "one column's partial results overwritten by the next one's",
-      { IN(COLUMNS_ATTENTION, "w->o_turn = O_BUFFERS == 1 ? 0 : w->o_turn ^ 1;",
-           "w->o_turn = 0;") } },
     { "columns' attention used before it is there",
       { IN(COLUMNS_ATTENTION, "consumers_sync(); /* C */", "") } },
     { "columns' gated values used before they are there",
@@ -614,6 +609,46 @@ static const struct mutation columns[] = {
            "    fence_slot();\n") } },
 };
 LIST(columns, columns, 17);
+
+/* ---- what columns are attended to in, stages or turns: test_sim_columns.c ---- */
+
+#define COLUMNS_STAGE "columns_stage.cuh"
+
+static const struct mutation columns_stages[] = {
+    { "a stage's partial results merged before they are there",
+      { IN(COLUMNS_STAGE, "consumers_sync(); /* B */", "") } },
+    { "a stage's partial results overwritten by the next one's",
+      { IN(COLUMNS_STAGE, "if (stage > 0) consumers_sync();", "") } },
+    { "more parts in a stage than there is room for",
+      { IN(COLUMNS_STAGE, "if (stored + more > STAGE_ROOM) {", "if (0) {") } },
+    { "parts of two columns in one place",
+      { IN(COLUMNS_STAGE, "columns |= 1u << c, stored += more,", "columns |= 1u << c,") } },
+    { "a token's stages for the tokens behind it",
+      { IN(COLUMNS_STAGE, "if (w->warp != P_WARPS - 1) return;",
+           "if (w->warp != P_WARPS - 1 || w->token) return;") } },
+    { "pieces brought to other warps than they are dealt to",
+      { IN(COLUMNS_STAGE, "        dealt = dealt_more(dealt, items_parts(items));\n", "") } },
+    { "the second piece of a part brought where the first lies",
+      { IN(COLUMNS_STAGE, "if (item + P_ATTENTION_WARPS < items) place =",
+           "if (item + P_ATTENTION_WARPS < 0) place =") } },
+    { "a warp's slot filled before it is empty",
+      { IN("kv_ring.cuh",
+           "    if (!stream_wait(w, smem_of(w->s->kv_empty) + slot * 8, parity ^ 1)) return 0;\n",
+           "") } },
+    { "a share of a column that is not split",
+      { IN(COLUMNS_STAGE, "w->splits >> column & 1 ? w->member + i * P_GROUP_SMS : i",
+           "w->member + i * P_GROUP_SMS") } },
+};
+LIST(columns_stages, columns_stages, 3);
+
+static const struct mutation columns_turns[] = {
+    { "columns' partial results merged before they are there",
+      { IN(COLUMNS_ATTENTION, "consumers_sync(); /* B */", "") } },
+    { "one column's partial results overwritten by the next one's",
+      { IN(COLUMNS_ATTENTION, "w->o_turn = O_BUFFERS == 1 ? 0 : w->o_turn ^ 1;",
+           "w->o_turn = 0;") } },
+};
+LIST(columns_turns, columns_turns, 1);
 
 /* ---- columns that wait for the host: test_sim_columns.c ---- */
 
@@ -667,7 +702,8 @@ static const struct mutation columns_delta[] = {
       { IN(COLUMNS_DELTA, "        warp_sync();\n    else\n        consumers_sync();",
            "        warp_sync();") } },
     { "columns' gates used before they are there",
-      { IN(COLUMNS_ATTENTION, "    gates_wait(w, place, gate);\n", "") } },
+      { IN(COLUMNS_STAGE, "if (M_GATED && !split) gate_wait(w, gate_words(w) + word, &gate);",
+           "") } },
     /* places that are shared in turns */
     { "out's input overwritten by gate_up's",
       { IN("columns.cuh", "if (P_OVERLAID) consumers_sync();", "") } },
@@ -1323,6 +1359,8 @@ const struct mutation_list *const mutation_lists[] = { &decode_mutations,
                                                        &hops_mutations,
                                                        &columns_mutations,
                                                        &columns_waiting_mutations,
+                                                       &columns_stages_mutations,
+                                                       &columns_turns_mutations,
                                                        &columns_delta_mutations,
                                                        &columns_digits_mutations,
                                                        &follow_mutations,
