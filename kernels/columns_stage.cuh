@@ -265,20 +265,26 @@ DEV void stage_own_keep(struct worker *w, int nth, u32 columns) {
     }
 }
 
-/* Publishes a word of what the column at hand becomes: of its result, or where it is split of this block's share of it.
- */
-DEV void stage_word_publish(struct worker *w, int word, const struct staged *s, int split, u64 gate) {
+/* Publishes the result of the column at hand, which this SM owns. */
+DEV void whole_publish(struct worker *w, const struct merge_place *place, const u64 *gate, const struct staged *s) {
+    const struct attention_shared *at = attention_of(w);
+    const float *o = w->s->vectors.o[0][0][0] + s->stored * AT_O_FLOATS;
+    UNROLL
+    for (int n = 0; n < MERGE_TURNS; n++) {
+        const struct merge_place *to = place + n;
+        if (to->word >= RESULT_WORDS) continue;
+        const struct merged r = parts_merge(at, to->head, o + to->o, at->kv[0][to->v], s->parts / P_GROUP_KV_HEADS, 1);
+        const float f = rcp_approx(r.l);
+        word_store(merged_words(w) + to->word, word_make(gated_pair(r.low * f, r.high * f, (u32)gate[n]), w->epoch));
+    }
+}
+
+/* Publishes a word of this block's share of the column at hand. */
+DEV void share_word_publish(struct worker *w, int word, const struct staged *s) {
     const int head = word / AT_WORDS, j = word % AT_WORDS, parts = s->parts / P_GROUP_KV_HEADS;
     const float *o = w->s->vectors.o[0][0][0] + (s->stored + head / AT_HEADS) * AT_O_FLOATS +
                      (head % AT_HEADS * 8 + 2 * j % 8) * AT_O_STRIDE + 2 * j / 16 * 2 + 2 * j / 8 % 2;
     const struct attention_shared *at = attention_of(w);
-    if (!split) {
-        const u32 v = at->kv[P_GROUP_KV_HEADS + head / AT_HEADS][j];
-        const struct merged r = parts_merge(at, head, o, v, parts, 1);
-        const float f = rcp_approx(r.l);
-        word_store(merged_words(w) + word, word_make(gated_pair(r.low * f, r.high * f, (u32)gate), w->epoch));
-        return;
-    }
     /* many parts are loaded at once */
     const struct merged r = parts > 2 ? parts_merge(at, head, o, 0, parts, 0) : share_merge(at, head, o, parts);
     const float f = parts ? rcp_approx(r.l) : 0, lse = parts ? r.m + log2_approx(r.l) : ATTENTION_NEVER;
@@ -287,36 +293,53 @@ DEV void stage_word_publish(struct worker *w, int word, const struct staged *s, 
     if (j == 0) word_store(to + RESULT_WORDS + head, word_make(float_bits(lse), w->epoch));
 }
 
-/* The threads share the words of all columns of the stage. */
-DEV void stage_publish(struct worker *w, u32 columns) {
-    enum { ROUNDED = (RESULT_WORDS + LANES - 1) / LANES * LANES };
+/* Publishes a stage's columns. The threads share the words of all that are split. gate: those of the first column that
+ * is not, which were asked for ahead. */
+DEV void stage_publish(struct worker *w, u32 columns, const struct merge_place *place, u64 *gate) {
+    u32 whole = columns & ~w->splits, split = columns & w->splits;
     int word = w->warp * LANES + w->lane;
     NO_UNROLL
-    for (; columns; columns &= columns - 1, word -= ROUNDED) {
-        const int c = lowest_bit(columns), split = (int)(w->splits >> c & 1);
+    for (int nth = 0; whole; whole &= whole - 1, nth++) {
+        const int c = lowest_bit(whole);
+        const struct staged s = staged_of(w, c);
+        column_take(w, c);
+        if (nth > 0) gates_ask(w, place, gate, 1);
+        gates_wait(w, place, gate);
+        whole_publish(w, place, gate, &s);
+    }
+    NO_UNROLL
+    for (; split; split &= split - 1, word -= RESULT_WORDS) {
+        const int c = lowest_bit(split);
         const struct staged s = staged_of(w, c);
         column_take(w, c);
         NO_UNROLL
-        for (; word < ROUNDED; word += CONSUMER_THREADS) {
-            u64 gate = word_make(0, w->epoch);
-            if (split && P_MERGE_SCATTER && !s.parts) continue; /* nobody waits for it */
-            if (M_GATED && !split && word < RESULT_WORDS) gate = word_load(gate_words(w) + word);
-            if (M_GATED && !split) gate_wait(w, gate_words(w) + word, &gate);
-            if (word < RESULT_WORDS) stage_word_publish(w, word, &s, split, gate);
-        }
+        for (; word < RESULT_WORDS; word += CONSUMER_THREADS)
+            if (!P_MERGE_SCATTER || s.parts) share_word_publish(w, word, &s); /* else nobody waits for it */
     }
+}
+
+/* Asks for the gates of the stage's first column that this SM owns. */
+DEV void stage_gates_ask(struct worker *w, u32 columns, const struct merge_place *place, u64 *gate) {
+    const u32 whole = columns & ~w->splits;
+    if (whole) column_take(w, lowest_bit(whole));
+    gates_ask(w, place, gate, whole != 0);
 }
 
 /* This block's part of all columns' attention, from A on. */
 DEV void stages_take(struct worker *w, int nth, int q_at) {
     u32 columns = w->s->stage_columns[0];
+    struct merge_place place[MERGE_TURNS];
+    u64 gate[MERGE_TURNS];
+    if (MERGE_TURNS == 1) merge_places(w, place);
     NO_UNROLL
     for (int stage = 0; columns; columns = w->s->stage_columns[++stage]) {
         if (stage > 0) consumers_sync(); /* the stage before is published, and its parts' place is free */
         stage_attend(w, columns, q_at);
         stage_own_attend(w, columns);
+        if (MERGE_TURNS > 1) merge_places(w, place); /* not before: attention needs the registers */
+        stage_gates_ask(w, columns, place, gate);
         consumers_sync(); /* B */
-        stage_publish(w, columns);
+        stage_publish(w, columns, place, gate);
         stage_own_keep(w, nth, columns);
     }
 }

@@ -702,8 +702,7 @@ static const struct mutation columns_delta[] = {
       { IN(COLUMNS_DELTA, "        warp_sync();\n    else\n        consumers_sync();",
            "        warp_sync();") } },
     { "columns' gates used before they are there",
-      { IN(COLUMNS_STAGE, "if (M_GATED && !split) gate_wait(w, gate_words(w) + word, &gate);",
-           "") } },
+      { IN(COLUMNS_STAGE, "        gates_wait(w, place, gate);\n", "") } },
     /* places that are shared in turns */
     { "out's input overwritten by gate_up's",
       { IN("columns.cuh", "if (P_OVERLAID) consumers_sync();", "") } },
