@@ -256,16 +256,14 @@ DEV void columns_merge(struct worker *w) {
 DEV void columns_attend(struct worker *w, int nth) {
     worker_anew(w);
     const int q_at = opaque((first_head(w) + w->lane / 4 % AT_HEADS) * AT_Q_STRIDE + w->lane % 4 * 4);
-#if !STAGED
     struct merge_place place[MERGE_TURNS];
     merge_places(w, place);
-#endif
     if (nth == 0) consumers_sync(); /* this token's cosines and sines are there */
     columns_rows_gather(w, nth);
     consumers_sync(); /* A */
     profile_layer(w, MARK_ATTENTION_INPUT);
 #if STAGED
-    stages_take(w, nth, q_at);
+    stages_take(w, nth, place, q_at);
 #else
     w->o_turn = 0;
     NO_UNROLL

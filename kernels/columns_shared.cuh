@@ -89,9 +89,8 @@ struct ALIGN(16) block_shared {
     u32 pick_column; /* whose keys kept_keys means */
     u32 gave_up;     /* 1: a wait of this block's picks gave up */
 #if COLUMNS_WAIT
-    u32 waited[COLUMNS];            /* passes in which the column has waited, with the next one where it does */
-    u32 given[COLUMNS];             /* in block 0: GIVEN | what the host has drawn for the column, or 0 */
-    u32 stage_columns[COLUMNS + 1]; /* columns_stage.cuh: a bit for each column of a stage; 0 behind the last stage */
+    u32 waited[COLUMNS]; /* passes in which the column has waited, with the next one where it does */
+    u32 given[COLUMNS];  /* in block 0: GIVEN | what the host has drawn for the column, or 0 */
 #else
     u32 turn[COLUMNS];                         /* tokens of the launch that come before the column's token */
     u32 drafted[COLUMNS];                      /* drafts so far of the column's session, this pass's included */
@@ -102,11 +101,11 @@ struct ALIGN(16) block_shared {
     u32 owed[COLUMNS]; /* right drafts of the session that its states and windows in memory lack; of first columns */
 #endif
 #endif
-#if P_FOLLOWS
-    u64 kv_first[COLUMNS]; /* the page of the first of them */
-#else
-    u64 kv_first[COLUMNS * P_ATTENTION_WARPS]; /* the same; in stages: of each lane, see columns_stage.cuh */
-    u64 staged[COLUMNS];                       /* columns_stage.cuh: what a stage makes of the column */
+    u64 kv_first[COLUMNS];                   /* the page of the first of them */
+#if !P_FOLLOWS && !P_OVERLAID && !M_DELTA    /* for stages, on GPUs that have them */
+    u64 entries[P_ATTENTION_WARPS][COLUMNS]; /* of each lane of the producer: columns_stage.cuh */
+    u64 staged[COLUMNS];                     /* what a stage makes of the column */
+    u64 stage_columns[COLUMNS + 1];          /* a bit for each column of a stage; 0 behind the last stage */
 #endif
     u64 full[RING_SLOTS], empty[RING_SLOTS];
     u64 kv_full[P_KV_SLOTS], kv_empty[P_KV_SLOTS];

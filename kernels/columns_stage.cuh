@@ -16,6 +16,10 @@
 #include "phase_attention.cuh"
 
 #if STAGED
+#if M_GATED
+#error "gates come with DeltaNets"
+#endif
+
 /* Items of a column in a layer, and how many parts they make. */
 DEV int column_items(const struct worker *w, int column) {
     return column_attended(w, column) ? kv_pieces_mine(w, column_position(w, column)) * P_GROUP_KV_HEADS : 0;
@@ -33,7 +37,7 @@ DEV int dealt_more(int dealt, int parts) {
 
 /* A lane of the producer fills the slots of the warp of the same number. A token's pieces are the same in all layers,
  * but for the layer's rows of the pages. So the lane looks up once a token with which piece its part of each column
- * begins: an entry of kv_first is where that piece lies in the first layer, with the column and the part in the lowest
+ * begins: an entry is where that piece lies in the first layer, with the column and the part in the lowest
  * bits. */
 enum { ENTRY_PART = 8, ENTRY_BITS = 127 };
 #if P_KV_PIECE % 128 || P_ATTENTION_WARPS > 16 || P_COLUMNS > 8
@@ -52,7 +56,7 @@ DEV u64 item_place(const struct worker *w, int column, int item) {
 
 /* Makes the lane's entries of a token. Returns how many there are. */
 DEV int entries_make(struct worker *w) {
-    u64 *entry = w->s->kv_first + w->lane * COLUMNS;
+    u64 *entry = w->s->entries[w->lane];
     int n = 0, dealt = 0;
     NO_UNROLL
     for (int c = 0; c < COLUMNS; c++) {
@@ -68,7 +72,7 @@ DEV int entries_make(struct worker *w) {
  * place while it fills the slot of the piece before. Returns 0 when the launch is over. */
 DEV int columns_kv_token(struct worker *w, struct kv_lane *p) {
     const int cap = kv_lane_cap(w->a), n = entries_make(w);
-    const u64 *entry = w->s->kv_first + w->lane * COLUMNS;
+    const u64 *entry = w->s->entries[w->lane];
     u64 layer_at = 0;
     NO_UNROLL
     for (int nth = 0; nth < M_LAYERS - M_DELTA && n;
@@ -266,7 +270,7 @@ DEV void stage_own_keep(struct worker *w, int nth, u32 columns) {
 }
 
 /* Publishes the result of the column at hand, which this SM owns. */
-DEV void whole_publish(struct worker *w, const struct merge_place *place, const u64 *gate, const struct staged *s) {
+DEV void whole_publish(struct worker *w, const struct merge_place *place, const struct staged *s) {
     const struct attention_shared *at = attention_of(w);
     const float *o = w->s->vectors.o[0][0][0] + s->stored * AT_O_FLOATS;
     UNROLL
@@ -275,7 +279,7 @@ DEV void whole_publish(struct worker *w, const struct merge_place *place, const 
         if (to->word >= RESULT_WORDS) continue;
         const struct merged r = parts_merge(at, to->head, o + to->o, at->kv[0][to->v], s->parts / P_GROUP_KV_HEADS, 1);
         const float f = rcp_approx(r.l);
-        word_store(merged_words(w) + to->word, word_make(gated_pair(r.low * f, r.high * f, (u32)gate[n]), w->epoch));
+        word_store(merged_words(w) + to->word, word_make(bf16_pair(r.low * f, r.high * f), w->epoch));
     }
 }
 
@@ -293,22 +297,18 @@ DEV void share_word_publish(struct worker *w, int word, const struct staged *s) 
     if (j == 0) word_store(to + RESULT_WORDS + head, word_make(float_bits(lse), w->epoch));
 }
 
-/* Publishes a stage's columns. The threads share the words of all that are split. gate: those of the first column that
- * is not, which were asked for ahead. */
-DEV void stage_publish(struct worker *w, u32 columns, const struct merge_place *place, u64 *gate) {
-    u32 whole = columns & ~w->splits, split = columns & w->splits;
+/* Publishes a stage's columns. The threads share the words of all that are split. */
+DEV void stage_publish(struct worker *w, u32 columns, const struct merge_place *place) {
     int word = w->warp * LANES + w->lane;
     NO_UNROLL
-    for (int nth = 0; whole; whole &= whole - 1, nth++) {
+    for (u32 whole = columns & ~w->splits; whole; whole &= whole - 1) {
         const int c = lowest_bit(whole);
         const struct staged s = staged_of(w, c);
         column_take(w, c);
-        if (nth > 0) gates_ask(w, place, gate, 1);
-        gates_wait(w, place, gate);
-        whole_publish(w, place, gate, &s);
+        whole_publish(w, place, &s);
     }
     NO_UNROLL
-    for (; split; split &= split - 1, word -= RESULT_WORDS) {
+    for (u32 split = columns & w->splits; split; split &= split - 1, word -= RESULT_WORDS) {
         const int c = lowest_bit(split);
         const struct staged s = staged_of(w, c);
         column_take(w, c);
@@ -318,28 +318,16 @@ DEV void stage_publish(struct worker *w, u32 columns, const struct merge_place *
     }
 }
 
-/* Asks for the gates of the stage's first column that this SM owns. */
-DEV void stage_gates_ask(struct worker *w, u32 columns, const struct merge_place *place, u64 *gate) {
-    const u32 whole = columns & ~w->splits;
-    if (whole) column_take(w, lowest_bit(whole));
-    gates_ask(w, place, gate, whole != 0);
-}
-
 /* This block's part of all columns' attention, from A on. */
-DEV void stages_take(struct worker *w, int nth, int q_at) {
-    u32 columns = w->s->stage_columns[0];
-    struct merge_place place[MERGE_TURNS];
-    u64 gate[MERGE_TURNS];
-    if (MERGE_TURNS == 1) merge_places(w, place);
+DEV void stages_take(struct worker *w, int nth, const struct merge_place *place, int q_at) {
+    u32 columns = (u32)w->s->stage_columns[0];
     NO_UNROLL
-    for (int stage = 0; columns; columns = w->s->stage_columns[++stage]) {
+    for (int stage = 0; columns; columns = (u32)w->s->stage_columns[++stage]) {
         if (stage > 0) consumers_sync(); /* the stage before is published, and its parts' place is free */
         stage_attend(w, columns, q_at);
         stage_own_attend(w, columns);
-        if (MERGE_TURNS > 1) merge_places(w, place); /* not before: attention needs the registers */
-        stage_gates_ask(w, columns, place, gate);
         consumers_sync(); /* B */
-        stage_publish(w, columns, place, gate);
+        stage_publish(w, columns, place);
         stage_own_keep(w, nth, columns);
     }
 }

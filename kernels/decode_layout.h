@@ -123,10 +123,11 @@ TAPE_FN int columns_shared_bytes(const struct tape_shape *t, const struct decode
     at += TILE_INTEGERS(s[TAPE_HEAD].format) ? 4 * n * t->warps : 0;            /* most */
     at += 2 * 4 * n * t->warps;                                                 /* best_key, best_id */
     at += 5 * 4 * n + 5 * 4;                                                    /* id to gave_up */
-    at += b->follows ? 4 * 4 * n + 2 * 4 : 3 * 4 * n + 4; /* turn to reached; waited to stage_columns */
-    at += b->follows && b->gate_slots ? 4 * n : 0;        /* owed */
-    at = layout_add(at, 8, 8 * n * (b->follows ? 1 : b->attention_warps + 1)); /* kv_first, staged */
-    at += 2 * 8 * b->ring_slots;                                               /* full, empty */
+    at += b->follows ? 4 * 4 * n + 2 * 4 : 2 * 4 * n;                           /* turn to reached; waited, given */
+    at += b->follows && b->gate_slots ? 4 * n : 0;                              /* owed */
+    at = layout_add(at, 8, 8 * n);                                              /* kv_first */
+    if (!b->follows && !b->overlaid && !b->gate_slots) at += 8 * n * (b->attention_warps + 2) + 8; /* stages */
+    at += 2 * 8 * b->ring_slots;                                                                   /* full, empty */
     at += 2 * 8 * b->kv_slots;                                                 /* kv_full, kv_empty */
     at = layout_add(at, 16, b->overlaid && later > scratch ? later : scratch); /* at; overlaid: gated, pick */
     if (!b->overlaid) at = layout_add(at, 16, pick);                           /* pick */

@@ -50,9 +50,11 @@ struct block_shared;
 #define QKV_GROUP_ROWS (P_GROUP_Q + P_GROUP_GATE + 2 * P_GROUP_KV)
 #define GATE_UP_PAIRS  (P_GATE_UP_ROWS / 2)
 
-/* Whether a block attends to its columns in stages (columns_stage.cuh). Where columns follow each other, or where all
- * lanes of a warp copy together, it takes one after the other. */
-#define STAGED (P_COLUMNS > 1 && !P_FOLLOWS && G_COPY == 2)
+/* Whether a block attends to its columns in stages (columns_stage.cuh). Else it takes one after the other: where all
+ * lanes of a warp copy together, where columns follow each other, and where parts of shared memory share their place,
+ * which leaves room for the parts of one column. Models with DeltaNets have no stages either, as they attend in few
+ * layers and their programs have no registers to spare. */
+#define STAGED (P_COLUMNS > 1 && G_COPY == 2 && !P_FOLLOWS && !P_OVERLAID && !M_DELTA)
 
 #if P_FOLLOWS
 #define COLUMN_BITS : 8

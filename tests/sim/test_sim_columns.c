@@ -525,27 +525,28 @@ static void mutations_are_seen(void **state) {
 
 static void mutations_of_stages_are_seen(void **state) {
     (void)state;
-    /* several stages: parts of shared memory share their place, so there is room for a part a
-     * warp; a column with more pieces than warps */
+    /* more parts than a stage has room for, and more pieces than a column has parts */
     static const struct setting setting = {
         "q3-a",
-        "n_groups=2,group_sms=2,warps=4,split_from=24,kv_slots=2",
-        4,
+        "n_groups=2,group_sms=1,warps=4,split_from=24,kv_slots=3",
+        2,
         90,
-        4,
+        8,
         1,
         1,
-        { { .n_prompt = 40, .n_new = 6 },
-          { .n_prompt = 27, .n_new = 5 },
-          { .n_prompt = 66, .n_new = 6 },
-          { .n_prompt = 20, .n_new = 5 } }
+        { { .n_prompt = 66, .n_new = 4 },
+          { .n_prompt = 67, .n_new = 3 },
+          { .n_prompt = 68, .n_new = 4 },
+          { .n_prompt = 20, .n_new = 3 },
+          { .n_prompt = 69, .n_new = 4 },
+          { .n_prompt = 70, .n_new = 4 },
+          { .n_prompt = 66, .n_new = 3 },
+          { .n_prompt = 40, .n_new = 3 } }
     };
-    crowded = true;
     bench_open(&mutated, &setting);
     sim_model_unload(&mutated.m);
     mutations_try(&columns_stages_mutations, is_seen);
     bench_close(&mutated);
-    crowded = false;
 }
 
 static void mutations_of_turns_are_seen(void **state) {

@@ -567,6 +567,7 @@ LIST(hops, hops, 3);
 
 #define COLUMNS_ATTENTION "columns_attention.cuh"
 #define COLUMNS_HEAD      "columns_head.cuh"
+#define COLUMNS_STAGE     "columns_stage.cuh"
 
 static const struct mutation columns[] = {
     /* words taken without their epoch */
@@ -596,6 +597,9 @@ static const struct mutation columns[] = {
       { IN(COLUMNS_ATTENTION, "if (nth == 0) consumers_sync();", "") } },
     { "columns' q, k and v used before they are there",
       { IN(COLUMNS_ATTENTION, "consumers_sync(); /* A */", "") } },
+    { "a share of a column that is not split",
+      { IN(COLUMNS_STAGE, "w->splits >> column & 1 ? w->member + i * P_GROUP_SMS : i",
+           "w->member + i * P_GROUP_SMS") } },
     { "columns' attention used before it is there",
       { IN(COLUMNS_ATTENTION, "consumers_sync(); /* C */", "") } },
     { "columns' gated values used before they are there",
@@ -608,19 +612,15 @@ static const struct mutation columns[] = {
            "    fence_slot(); /* the keys lay in the slots of K and V */\n    consumers_sync();\n",
            "    fence_slot();\n") } },
 };
-LIST(columns, columns, 17);
+LIST(columns, columns, 15);
 
 /* ---- what columns are attended to in, stages or turns: test_sim_columns.c ---- */
-
-#define COLUMNS_STAGE "columns_stage.cuh"
 
 static const struct mutation columns_stages[] = {
     { "a stage's partial results merged before they are there",
       { IN(COLUMNS_STAGE, "consumers_sync(); /* B */", "") } },
     { "a stage's partial results overwritten by the next one's",
       { IN(COLUMNS_STAGE, "if (stage > 0) consumers_sync();", "") } },
-    { "more parts in a stage than there is room for",
-      { IN(COLUMNS_STAGE, "if (stored + more > STAGE_ROOM) {", "if (0) {") } },
     { "parts of two columns in one place",
       { IN(COLUMNS_STAGE, "columns |= 1u << c, stored += more,", "columns |= 1u << c,") } },
     { "a token's stages for the tokens behind it",
@@ -635,9 +635,6 @@ static const struct mutation columns_stages[] = {
       { IN("kv_ring.cuh",
            "    if (!stream_wait(w, smem_of(w->s->kv_empty) + slot * 8, parity ^ 1)) return 0;\n",
            "") } },
-    { "a share of a column that is not split",
-      { IN(COLUMNS_STAGE, "w->splits >> column & 1 ? w->member + i * P_GROUP_SMS : i",
-           "w->member + i * P_GROUP_SMS") } },
 };
 LIST(columns_stages, columns_stages, 3);
 
@@ -702,7 +699,7 @@ static const struct mutation columns_delta[] = {
       { IN(COLUMNS_DELTA, "        warp_sync();\n    else\n        consumers_sync();",
            "        warp_sync();") } },
     { "columns' gates used before they are there",
-      { IN(COLUMNS_STAGE, "        gates_wait(w, place, gate);\n", "") } },
+      { IN(COLUMNS_ATTENTION, "    gates_wait(w, place, gate);\n", "") } },
     /* places that are shared in turns */
     { "out's input overwritten by gate_up's",
       { IN("columns.cuh", "if (P_OVERLAID) consumers_sync();", "") } },
