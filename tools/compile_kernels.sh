@@ -73,6 +73,7 @@ $families
 $narrow"
 # What these programs put aside so far, stores and loads in bytes: more of it than others are let pass, and no more of it.
 known='qwen3.5-0.8b h200 columns=4 drafts=1 columns 48 52
+qwen3-0.6b h200 narrow=int4 columns=4 columns 16 88
 qwen3-0.6b b200 short_far 404 772
 qwen3-0.6b rtx5090 short_far 664 772
 mistral-7b h200 short_far 192 1764'
