@@ -280,6 +280,7 @@ struct reel_plan_options {
     const char *gpu; /* as above */
     const char
         *gpu_options; /* as in reel_model_options: groups, rings, whether weights stay narrow */
+    const char *kv;   /* as in reel_model_options */
 };
 /* The same with GPU options. Where weights stay narrow their scales are looked at. */
 REEL_API REEL_MUST_USE enum reel_status

@@ -29,6 +29,11 @@ static const struct cli_option options[] = {
       .repeats = true,
       .help = "change the plan of --plan as --gpu-option of run does: narrow=1 keeps weights of 8 "
               "and 4 bits as they are" },
+    { .name = "kv",
+      .kind = CLI_CHOICE,
+      .argument = "FORM",
+      .choices = "bf16 int8 fp8",
+      .help = "how sessions would keep keys and values, for the memory and --plan; default bf16" },
 };
 static const struct cli_group group = CLI_GROUP("Options", options);
 
@@ -196,9 +201,10 @@ static void print_fits(int64_t total, int64_t available) {
 
 /* `ctx` 0: the context the library would choose. Whether a model fits that does not run is nothing
  * to say. */
-static void print_memory(const json_t *memory, int64_t ctx, bool runs) {
+static void print_memory(const json_t *memory, int64_t ctx, const char *form, bool runs) {
     if (!json_is_object(memory)) return;
-    int64_t per_position = integer(memory, "kv_per_position");
+    const bool codes = strcmp(form, "bf16") != 0;
+    int64_t per_position = integer(memory, codes ? "kv_codes_per_position" : "kv_per_position");
     int64_t context = ctx ? ctx : integer(memory, "context");
     int64_t kv = per_position * context; /* both below 2^31 in the library */
     int64_t total = integer(memory, "total") - integer(memory, "kv") + kv;
@@ -208,6 +214,7 @@ static void print_memory(const json_t *memory, int64_t ctx, bool runs) {
     fputs(": weights ", stdout);
     megabytes(integer(memory, "weights"));
     printf(", KV cache ");
+    if (codes) printf("(%s) ", form);
     megabytes(kv);
     printf(" for %lld positions", (long long)context);
     if (integer(memory, "state")) {
@@ -252,7 +259,7 @@ static void print_human(const struct cli_args *args, const json_t *all) {
         putchar('\n');
     }
     print_memory(json_object_get(all, "memory"), cli_integer(args, "ctx", 0),
-                 json_is_true(json_object_get(all, "runs")));
+                 cli_text(args, "kv", "bf16"), json_is_true(json_object_get(all, "runs")));
     if (cli_has(args, "tensors")) print_tensors(tensors);
 }
 
@@ -262,7 +269,8 @@ static enum reel_status show_plan(const struct cli_args *args, const char *path,
     enum reel_status status = gpu_options_join(&gpu_options, args, NULL, err);
     const struct reel_plan_options wishes = { .size = sizeof wishes,
                                               .gpu = cli_text(args, "gpu", NULL),
-                                              .gpu_options = gpu_options };
+                                              .gpu_options = gpu_options,
+                                              .kv = cli_text(args, "kv", NULL) };
     if (status == REEL_OK) status = reel_model_plan_with(path, &wishes, plan, err);
     mem_free(gpu_options);
     return status;

@@ -24,14 +24,17 @@ void memory_plan_fill(struct memory_plan *plan, const struct model_config *confi
                       const struct weights *weights, int context) {
     uint64_t kv_dim = (uint64_t)config->n_kv_heads * (uint64_t)config->head_dim;
     uint64_t kv_layers = (uint64_t)model_layer_count(config, LAYER_ATTENTION);
-    *plan = (struct memory_plan){ .context = context,
-                                  .weight_bytes = weights->n_bytes,
-                                  .owned_bytes = weights->owned_bytes + weights->audio.owned_bytes +
-                                                 weights->coded.owned_bytes,
-                                  .kv_position_bytes = 2 * kv_dim * sizeof(uint16_t) * kv_layers,
-                                  .state_bytes = memory_plan_recurrent_bytes(config) *
-                                                 (1 + MEMORY_PLAN_CHECKPOINTS),
-                                  .scratch_bytes = scratch(config) };
+    *plan = (struct memory_plan){
+        .context = context,
+        .weight_bytes = weights->n_bytes,
+        .owned_bytes =
+            weights->owned_bytes + weights->audio.owned_bytes + weights->coded.owned_bytes,
+        .kv_position_bytes = 2 * kv_dim * sizeof(uint16_t) * kv_layers,
+        .kv_codes_position_bytes =
+            2 * (kv_dim + (uint64_t)config->n_kv_heads * sizeof(float)) * kv_layers,
+        .state_bytes = memory_plan_recurrent_bytes(config) * (1 + MEMORY_PLAN_CHECKPOINTS),
+        .scratch_bytes = scratch(config)
+    };
     plan->kv_bytes = plan->kv_position_bytes * (uint64_t)context;
     plan->total_bytes = plan->weight_bytes + plan->owned_bytes + plan->kv_bytes +
                         plan->state_bytes + plan->scratch_bytes;

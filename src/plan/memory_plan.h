@@ -12,13 +12,14 @@
 #define MEMORY_PLAN_CHECKPOINTS 4
 
 struct memory_plan {
-    int context;                /* positions */
-    uint64_t weight_bytes;      /* as stored: pages of the mapped file */
-    uint64_t owned_bytes;       /* norms and reordered rows, copied out of the file */
-    uint64_t kv_position_bytes; /* bf16 K and V of one position in all attention layers */
-    uint64_t kv_bytes;          /* of `context` positions */
-    uint64_t state_bytes;       /* recurrent state and its checkpoints; 0: no such layers */
-    uint64_t scratch_bytes;     /* f32 activations of one chunk, and one row of logits */
+    int context;                      /* positions */
+    uint64_t weight_bytes;            /* as stored: pages of the mapped file */
+    uint64_t owned_bytes;             /* norms and reordered rows, copied out of the file */
+    uint64_t kv_position_bytes;       /* bf16 K and V of one position in all attention layers */
+    uint64_t kv_codes_position_bytes; /* the same in int8 or fp8, with their scales */
+    uint64_t kv_bytes;                /* of `context` positions */
+    uint64_t state_bytes;             /* recurrent state and its checkpoints; 0: no such layers */
+    uint64_t scratch_bytes;           /* f32 activations of one chunk, and one row of logits */
     uint64_t total_bytes;
     uint64_t token_bytes;      /* weight bytes that decoding one token reads, as stored */
     uint64_t token_bytes_bf16; /* the same where every weight has been made bf16 */

@@ -6,6 +6,7 @@
 #include "base/struct_size.h"
 #include "model/chat_template.h"
 #include "model/embed_config.h"
+#include "model/kv_form.h"
 #include "model/model_config_variants.h"
 #include "model/safetensors.h"
 #include "model/stop_ids.h"
@@ -390,6 +391,7 @@ static json_t *describe_memory(const struct inspection *in) {
     put_int(&w, "copied_weights", plan.owned_bytes);
     put_int(&w, "scratch", plan.scratch_bytes);
     put_int(&w, "kv_per_position", plan.kv_position_bytes);
+    put_int(&w, "kv_codes_per_position", plan.kv_codes_position_bytes);
     put_int(&w, "context", (uint64_t)context);
     put_int(&w, "kv", plan.kv_bytes);
     put_int(&w, "state", plan.state_bytes);
@@ -474,7 +476,12 @@ static enum reel_status print_plan(const struct inspection *in,
     if (in->problem.status != REEL_OK) {
         return err_set(err, in->problem.status, "%s", in->problem.text);
     }
+    const enum kv_form form = kv_form_of(options->kv);
+    if (form == KV_FORMS)
+        return err_set(err, REEL_E_ARGUMENT, "kv is \"%.100s\"; allowed is bf16, int8 or fp8",
+                       options->kv);
     enum reel_status status = device_gpus()->wishes(&wishes, &narrow, options->gpu_options, err);
+    wishes.kv_form = (int)form;
     if (status == REEL_OK) status = find_gpu(&limits, options->gpu, err);
     if (status == REEL_OK && narrow != NARROW_NEVER)
         status = find_formats(in, (enum narrow_wish)narrow, wishes.formats, err);

@@ -62,6 +62,10 @@ static void the_demo_model_is_described(void **state) {
     assert_int_equal(number(d, "memory", "total"),
                      number(d, "memory", "weights") + number(d, "memory", "copied_weights") +
                          number(d, "memory", "scratch") + number(d, "memory", "kv"));
+    /* codes have half of the bytes, and a float beside each vector */
+    const long long vectors = 2 * number(d, "config", "layers") * number(d, "config", "kv_heads");
+    assert_int_equal(number(d, "memory", "kv_codes_per_position"),
+                     number(d, "memory", "kv_per_position") / 2 + 4 * vectors);
     json_decref(d);
 }
 

@@ -724,6 +724,13 @@ static void reel_model_plan_answers_for_a_folder(void **state) {
     const struct reel_plan_options wrong = { .size = sizeof wrong, .gpu_options = "narrows=1" };
     assert_int_equal(reel_model_plan_with("models/demo", &wrong, &text, &err), REEL_E_ARGUMENT);
     assert_non_null(strstr(err.text, "narrows=1"));
+    struct reel_plan_options kv = { .size = sizeof kv, .gpu = "h200", .kv = "int8" };
+    if (reel_model_plan_with("models/demo", &kv, &text, &err) != REEL_OK) fail_msg("%s", err.text);
+    assert_non_null(strstr(text, "2176 bytes each"));
+    reel_free(text);
+    kv.kv = "q8_0";
+    assert_int_equal(reel_model_plan_with("models/demo", &kv, &text, &err), REEL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "q8_0"));
     assert_int_equal(reel_model_plan("models/demo", "abacus", &text, &err), REEL_E_ARGUMENT);
     assert_non_null(strstr(err.text, "rtx4090"));
     assert_null(text);
