@@ -1,4 +1,4 @@
-/* attention for several columns: each column's is what phase_attention.cuh makes, by the same warps, in the same order.
+/* attention for several columns: each column's is what phase_attention.cuh makes, with sums in the same order.
  *   reads    the group's q, k and v words of each column, X_QKV; K and V of past positions through the KV ring
  *   writes   B fragments in block_shared.attention; k and v of the current positions in the caches
  *
@@ -7,11 +7,11 @@
  * attends to its share of the column's pieces, as with one column. The units of all such columns' results are dealt to
  * the warps of all SMs, which merge and publish them, X_MERGED again. All SMs gather all columns' results.
  *
- * A block goes through the columns that it attends to one after the other, or, of one session's split columns, through
- * several at a time (columns_share.cuh). It has one barrier A, behind which q, k and v of all of them are in shared
- * memory, a barrier B for each of them or each stage of a share, and one barrier C. With two buffers for the
- * warps' partial results a warp may store those of the next column while others still merge; with one there is a
- * barrier more.
+ * A block goes through the columns that it attends to one after the other, in stages of several (columns_stage.cuh) or,
+ * of one session's split columns, through several at a time (columns_share.cuh). It has one barrier A, behind which q,
+ * k and v of all of them are in shared memory, a barrier B for each of them or each stage, and one barrier C. Without
+ * stages, with two buffers for the warps' partial results, a warp may store those of the next column while others still
+ * merge; with one there is a barrier more.
  *
  * A column that follows others of its session (args.h) attends to positions that this very pass makes. Alone, it would
  * find them in the cache, as rows of a piece. Where they stand in that piece decides in which order sums are added. So
