@@ -617,6 +617,9 @@ LIST(columns, columns, 15);
 /* ---- what columns are attended to in, stages or turns: test_sim_columns.c ---- */
 
 static const struct mutation columns_stages[] = {
+    { "rows of q, k and v taken without their epoch",
+      { IN(COLUMNS_STAGE, "if (warp_all(ok | w->dead)) break;",
+           "if (warp_all(polls++ > 0)) break;") } },
     { "a stage's partial results merged before they are there",
       { IN(COLUMNS_STAGE, "consumers_sync(); /* B */", "") } },
     { "a stage's partial results overwritten by the next one's",
