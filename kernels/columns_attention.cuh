@@ -213,18 +213,10 @@ DEV void column_attend(struct worker *w, int nth, const struct merge_place *plac
     struct kv_reader c = kv_begin(w, pieces * P_GROUP_KV_HEADS);
     u64 gate[MERGE_TURNS];
     gates_ask(w, place, gate, !split);
-    if (c.item < c.items) {
-        const int left = kv_left(w, c.item, position);
-        struct early e;
-        UNROLL
-        for (int i = 0; i < V_ROOM; i++)
-            kv_tile_clear(&e.v[i]);
-        piece_scales_clear(&e.scales);
-        early_take(w, &c, &e, left);
-        past_attend(w, &c, &e, position, left, q_at);
-    } else {
+    if (c.item < c.items)
+        pieces_attend(w, &c, position, q_at);
+    else
         attended_none(w);
-    }
     own_attend(w);
     kv_end(w, pieces * P_GROUP_KV_HEADS);
     gates_wait(w, place, gate);

@@ -218,16 +218,8 @@ DEV void columns_rows_gather(struct worker *w, int nth) {
 
 /* Attends to this warp's part of the column at hand. */
 DEV void part_attend(struct worker *w, int items, int q_at) {
-    const int position = column_position(w, w->column);
     struct kv_reader c = kv_begin(w, items);
-    const int left = kv_left(w, c.item, position);
-    struct early e;
-    UNROLL
-    for (int i = 0; i < V_ROOM; i++)
-        kv_tile_clear(&e.v[i]);
-    piece_scales_clear(&e.scales);
-    early_take(w, &c, &e, left);
-    past_attend(w, &c, &e, position, left, q_at);
+    pieces_attend(w, &c, column_position(w, w->column), q_at);
 }
 
 /* Attends to this warp's parts of the stage's columns. */

@@ -780,6 +780,20 @@ DEV void past_attend(struct worker *w, struct kv_reader *c, const struct early *
     attended_store(w, &r);
 }
 
+#if P_COLUMNS > 1
+/* The same for a column's pieces, of which the warp has one at least. */
+DEV void pieces_attend(struct worker *w, struct kv_reader *c, int position, int q_at) {
+    const int left = kv_left(w, c->item, position);
+    struct early e;
+    UNROLL
+    for (int i = 0; i < V_ROOM; i++)
+        kv_tile_clear(&e.v[i]);
+    piece_scales_clear(&e.scales);
+    early_take(w, c, &e, left);
+    past_attend(w, c, &e, position, left, q_at);
+}
+#endif
+
 /* ---- the phase ---- */
 
 #if P_COLUMNS == 1
