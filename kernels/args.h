@@ -41,7 +41,9 @@ enum { ABORT_NONE, ABORT_CLAIMED, ABORT_LEAVE };
     WAIT(WAIT_MIX, 1, "the group's q, k and v of a DeltaNet")                                                          \
     WAIT(WAIT_DELTA, 1, "the group's value columns of a DeltaNet")                                                     \
     /* of short prompts behind many positions */                                                                       \
-    WAIT(WAIT_ATTENDED, 1, "the group's attention")
+    WAIT(WAIT_ATTENDED, 1, "the group's attention")                                                                    \
+    /* of several columns */                                                                                           \
+    WAIT(WAIT_LOOKED, 0, "the look of K and V's producer at the columns")
 
 #define WAIT_NAME(name, is_exchange, text) name,
 enum wait_kind { WAIT_KINDS(WAIT_NAME) N_WAIT_KINDS };

@@ -236,6 +236,7 @@ DEV void finish(struct worker *w) {
 #if COLUMNS_WAIT
         given_look(w);
 #endif
+        columns_looked_wait(w);
         fence_gpu(); /* K and V rows of this token are ordered here, long before a block waits for its end */
         parts_wait(w);
 #if COLUMNS_WAIT
@@ -262,6 +263,7 @@ DEV void block_start(struct worker *w) {
             mbar_init(&s->full[i], FILL_LANES), mbar_init(&s->empty[i], P_WARPS);
         for (int i = 0; i < P_KV_SLOTS; i++)
             mbar_init(&s->kv_full[i], FILL_LANES), mbar_init(&s->kv_empty[i], 1);
+        mbar_init(&s->looked, KV_PRODUCERS);
         for (int c = 0; c < COLUMNS; c++)
             if (w->all->column[c].n_tokens <= 0) s->column_end[c] = DECODE_ALL_TOKENS;
 #if P_FOLLOWS

@@ -53,6 +53,22 @@ DEV int column_follows(const struct worker *w, int column) { return (void)w, (vo
 DEV int session_columns(const struct worker *w, int first) { return (void)w, (void)first, 1; }
 #endif
 
+/* ---- who runs, and the producer of K and V ---- */
+
+/* Where the columns stand changes when a block picks. Its producer of K and V must have looked before. It may have
+ * nothing to bring for a token, and then nothing else holds the block up until it has. So the epilogue publishes no
+ * best logit of a token, and the block does not pick, before all lanes of the producer have arrived. */
+enum { KV_PRODUCERS = STAGED ? (int)P_ATTENTION_WARPS : (int)FILL_LANES };
+
+/* The producer knows where the columns stand: it has stored what depends on it. */
+DEV void columns_looked(const struct worker *w) { mbar_arrive(smem_of(&w->s->looked)); }
+
+DEV void columns_looked_wait(struct worker *w) {
+    if (w->lane == 0) mbar_wait(w, smem_of(&w->s->looked), (u32)w->token & 1, WAIT_LOOKED);
+    warp_sync();
+    lanes_agree(w);
+}
+
 /* ---- products ---- */
 
 /* Stores this warp's slice of a column's h times gain as B fragments, as fragments_store does. */

@@ -106,6 +106,7 @@ DEV int columns_kv_token(struct worker *w, struct kv_stream *p) {
         first = c;
         w->s->kv_first[c] = (u64)kv_page(&w->all->column[c], w->splits >> c & 1 ? w->member : 0);
     }
+    columns_looked(w);
     p->cap = items > 4 * P_KV_SLOTS ? P_KV_SLOTS : w->all->column[0].cap_kv;
     p->tail = p->head, p->pending = 0, p->flying = 0; /* the token before has used all that was brought for it */
     if (!items) return 1;
@@ -130,15 +131,13 @@ DEV int columns_picked_wait(struct worker *w, int t) {
 
 DEV void columns_kv_produce(struct worker *w) {
 #if STAGED
-    enum { FILLERS = P_ATTENTION_WARPS };
     struct kv_lane p = { 0, 0 };
 #else
-    enum { FILLERS = FILL_LANES };
     struct kv_stream p;
     kv_stream_start(w, &p);
     p.column_items = w->s->kv_items, p.head_column = p.tail_column = 0;
 #endif
-    if (w->lane >= FILLERS) return;
+    if (w->lane >= KV_PRODUCERS) return;
     for (int t = 0; t < w->all->n_passes; t++) {
         if (t > 0 && !columns_picked_wait(w, t)) break;
         w->token = t;

@@ -109,6 +109,7 @@ struct ALIGN(16) block_shared {
 #endif
     u64 full[RING_SLOTS], empty[RING_SLOTS];
     u64 kv_full[P_KV_SLOTS], kv_empty[P_KV_SLOTS];
+    u64 looked; /* a phase for each token: the producer of K and V knows where the columns stand; columns_looked_wait */
 #if P_OVERLAID
     union ALIGN(16) {
         struct attention_shared at[COLUMNS];

@@ -74,6 +74,7 @@ DEV int columns_kv_token(struct worker *w, struct kv_lane *p) {
     const int cap = kv_lane_cap(w->a), n = entries_make(w);
     const u64 *entry = w->s->entries[w->lane];
     u64 layer_at = 0;
+    columns_looked(w);
     NO_UNROLL
     for (int nth = 0; nth < M_LAYERS - M_DELTA && n;
          nth++, layer_at += kv_piece_at(M_KV_HEADS, 0, P_KV_PAGE, P_KV_PIECE)) {

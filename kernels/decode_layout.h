@@ -128,7 +128,7 @@ TAPE_FN int columns_shared_bytes(const struct tape_shape *t, const struct decode
     at = layout_add(at, 8, 8 * n);                                              /* kv_first */
     if (!b->follows && !b->overlaid && !b->gate_slots) at += 8 * n * (b->attention_warps + 2) + 8; /* stages */
     at += 2 * 8 * b->ring_slots;                                                                   /* full, empty */
-    at += 2 * 8 * b->kv_slots;                                                 /* kv_full, kv_empty */
+    at += 2 * 8 * b->kv_slots + 8;                                             /* kv_full, kv_empty, looked */
     at = layout_add(at, 16, b->overlaid && later > scratch ? later : scratch); /* at; overlaid: gated, pick */
     if (!b->overlaid) at = layout_add(at, 16, pick);                           /* pick */
     return layout_add(at, 16, 0);

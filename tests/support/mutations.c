@@ -653,6 +653,12 @@ LIST(columns_turns, columns_turns, 1);
 /* ---- columns that wait for the host: test_sim_columns.c ---- */
 
 static const struct mutation columns_waiting[] = {
+    /* with a producer that is late by more than a token, which alone is harmless */
+    { "columns picked before the producer of K and V has looked at them",
+      { IN("columns.cu", "        columns_looked_wait(w);\n", ""),
+        IN(COLUMNS_ATTENTION, "w->token = t;\n",
+           "w->token = t;\n        for (int i = 0; i < 2000; i++)\n            "
+           "shared_store(smem_of(w->s->kv_first), (u32)i);\n") } },
     { "the host asked before all logits are there",
       { IN("columns.cu", "if (host_is_asked(w)) fence_system();", "") } },
     { "an earlier answer taken for the one that is waited for",
