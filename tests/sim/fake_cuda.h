@@ -21,6 +21,8 @@ struct fake_gpu {
     int registers, max_threads;
     size_t memory_bytes;
     int driver_version; /* 13000 */
+    bool unlinked;      /* no device reaches another one's memory */
+    bool slow_links;    /* or does so, but its atomics do not */
 };
 
 struct fake_live {

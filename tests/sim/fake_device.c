@@ -14,8 +14,12 @@ pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool initialized;
 static CUresult sticky;
-static struct fake_context primary;
+static struct fake_context primary[SIM_MOST_GPUS];
 static _Thread_local CUcontext current;
+static bool peers[SIM_MOST_GPUS][SIM_MOST_GPUS]; /* [of the context][of the memory] */
+
+int fake_current_gpu(void) { return current ? current->device : 0; }
+bool fake_reaches(int gpu, int other) { return gpu == other || peers[gpu][other]; }
 
 EXPORT fake_cuda_control_fn fake_cuda_control;
 EXPORT fake_cuda_reset_fn fake_cuda_reset;
@@ -305,8 +309,8 @@ EXPORT CUresult cuCtxSynchronize(void);
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     ENTER(false);
     if (device < 0 || device >= fake.gpu.n_devices) return CU_INVALID_DEVICE;
-    primary.device = device;
-    *context = &primary;
+    primary[device].device = device;
+    *context = &primary[device];
     fake.live.contexts++;
     return CU_OK;
 }
@@ -322,6 +326,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
         fake_close_modules();
         sticky = CU_OK;
         current = NULL;
+        memset(peers, 0, sizeof peers);
     }
     return status;
 }
@@ -353,8 +358,38 @@ CUresult cuCtxGetCurrent(CUcontext *context) {
 
 CUresult cuCtxGetDevice(CUdevice *device) {
     ENTER(true);
-    *device = primary.device;
+    *device = fake_current_gpu();
     return CU_OK;
+}
+
+/* ---- several devices: all of them are linked, but for fake.gpu.unlinked ---- */
+
+EXPORT CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice other);
+EXPORT CUresult cuDeviceGetP2PAttribute(int *value, int attribute, CUdevice device, CUdevice other);
+EXPORT CUresult cuCtxEnablePeerAccess(CUcontext other, unsigned flags);
+
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice other) {
+    ENTER(false);
+    if (device == other || device >= fake.gpu.n_devices || other >= fake.gpu.n_devices)
+        return CU_INVALID_DEVICE;
+    *can = !fake.gpu.unlinked;
+    return CU_OK;
+}
+
+CUresult cuDeviceGetP2PAttribute(int *value, int attribute, CUdevice device, CUdevice other) {
+    ENTER(false);
+    (void)device, (void)other;
+    *value = attribute == 3 ? !fake.gpu.slow_links : 1;
+    return CU_OK;
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext other, unsigned flags) {
+    ENTER(true);
+    enum { PEER_ACCESS_ALREADY_ENABLED = 704 };
+    if (flags || other == current) return CU_INVALID_DEVICE;
+    bool *p = &peers[current->device][other->device];
+    if (*p) return PEER_ACCESS_ALREADY_ENABLED;
+    return *p = true, CU_OK;
 }
 
 static _Thread_local CUcontext pushed[16];

@@ -27,7 +27,8 @@ static bool range_add(void *p, size_t bytes, enum range_kind kind) {
     }
     bool good = n_ranges < max_ranges;
     if (good) {
-        struct sim_range at = { (uintptr_t)p, (uintptr_t)p + bytes };
+        const int gpu = kind == RANGE_DEVICE ? fake_current_gpu() : -1;
+        struct sim_range at = { (uintptr_t)p, (uintptr_t)p + bytes, gpu };
         ranges[n_ranges++] = (struct range){ at, kind, bytes };
     }
     pthread_mutex_unlock(&fake_lock);
@@ -48,7 +49,7 @@ static bool range_remove(void *p, enum range_kind kind, size_t *bytes) {
 }
 
 struct sim_range fake_range(uintptr_t p) {
-    struct sim_range found = { 0, 0 };
+    struct sim_range found = { 0, 0, -1 };
     pthread_mutex_lock(&fake_lock);
     for (int i = 0; i < n_ranges; i++)
         if (p >= ranges[i].at.from && p < ranges[i].at.to) found = ranges[i].at;
@@ -75,10 +76,13 @@ EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *p, unsig
 EXPORT CUresult cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags);
 EXPORT CUresult cuMemHostUnregister(void *p);
 
+static size_t used_of[SIM_MOST_GPUS];
+
 CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t bytes) {
     ENTER(true);
     if (!bytes) return CU_INVALID_VALUE;
-    if (bytes > fake.gpu.memory_bytes - fake.live.bytes) return CU_OUT_OF_MEMORY;
+    size_t *const used = &used_of[fake_current_gpu()];
+    if (bytes > fake.gpu.memory_bytes - *used) return CU_OUT_OF_MEMORY;
     size_t room = (bytes + 255) / 256 * 256 + GAP; /* or the next one begins where this one ends */
     void *memory = room < bytes ? NULL : aligned_alloc(256, room);
     if (!memory) return CU_OUT_OF_MEMORY;
@@ -88,6 +92,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t bytes) {
         return CU_OUT_OF_MEMORY;
     }
     fake.live.allocations++;
+    *used += bytes;
     fake.live.bytes += bytes;
     if (fake.live.bytes > fake.most_bytes) fake.most_bytes = fake.live.bytes;
     *p = (CUdeviceptr)(uintptr_t)memory;
@@ -101,7 +106,9 @@ CUresult cuMemFree_v2(CUdeviceptr p) {
     size_t bytes;
     if (!p) return status;
     fake_wait_all();
+    const int gpu = fake_range((uintptr_t)p).gpu;
     if (!range_remove((void *)(uintptr_t)p, RANGE_DEVICE, &bytes)) return CU_INVALID_VALUE;
+    used_of[gpu] -= bytes;
     memset((void *)(uintptr_t)p, 0xff, bytes);
     free((void *)(uintptr_t)p);
     fake.live.allocations--;
@@ -112,7 +119,7 @@ CUresult cuMemFree_v2(CUdeviceptr p) {
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     ENTER(true);
     *total = fake.gpu.memory_bytes;
-    *free_bytes = fake.gpu.memory_bytes - fake.live.bytes;
+    *free_bytes = fake.gpu.memory_bytes - used_of[fake_current_gpu()];
     return CU_OK;
 }
 

@@ -10,12 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct fake_function {
     char name[64];
     void (*run)(void **params);
     const unsigned *sizes;
     unsigned shared_bytes; /* allowed */
+    int n_gpus;            /* that run it together; 1: it runs alone */
     struct fake_function *next;
 };
 
@@ -121,6 +123,9 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
         free(f);
         return CU_NOT_FOUND;
     }
+    snprintf(symbol, sizeof symbol, "sim_gpus_%s", name);
+    const int *const n_gpus = dlsym(module->object, symbol);
+    f->n_gpus = n_gpus ? *n_gpus : 1;
     f->shared_bytes = 49152;
     f->next = module->functions;
     module->functions = f;
@@ -186,12 +191,12 @@ struct launch_work {
     struct fake_work work;
     struct sim_launch launch;
     void **params;
+    int n_gpus;
 };
 
 static pthread_mutex_t one_launch = PTHREAD_MUTEX_INITIALIZER;
 
-static void launch_run(struct fake_work *work) {
-    struct launch_work *l = (struct launch_work *)work;
+static void simulate(struct launch_work *l) {
     pthread_mutex_lock(&one_launch);
     static char report[FAKE_REPORT_BYTES];
     struct sim_counts counts;
@@ -204,6 +209,60 @@ static void launch_run(struct fake_work *work) {
     pthread_mutex_unlock(&one_launch);
     if (result != SIM_DONE)
         fake_broken(result == SIM_DEADLOCK ? CU_LAUNCH_TIMEOUT : CU_LAUNCH_FAILED);
+}
+
+/* Launches that several devices run together: the one that comes last runs them all, while the
+ * others wait. Each device has one at a time, for it has one default stream. */
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct launch_work *of[SIM_MOST_GPUS];
+    int n;
+    unsigned over; /* how many times all came */
+} together = { .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+static void simulate_together(void) {
+    struct launch_work *first = together.of[0];
+    struct sim_launch *l = &first->launch;
+    l->n_gpus = together.n;
+    l->grid *= l->n_gpus, l->resident *= l->n_gpus;
+    for (int i = 0; i < together.n; i++)
+        l->params_of[i] = together.of[i]->params;
+    simulate(first);
+}
+
+/* Without the others' launches a GPU would wait in vain, until its patience ends. */
+static void join(struct launch_work *l, int n_gpus) {
+    enum { PATIENCE_S = 4 };
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    pthread_mutex_lock(&together.mutex);
+    const unsigned before = together.over;
+    together.of[l->launch.first_gpu] = l;
+    if (++together.n == n_gpus) {
+        simulate_together();
+        memset(together.of, 0, sizeof together.of);
+        together.n = 0, together.over++;
+        pthread_cond_broadcast(&together.changed);
+    }
+    int late = 0;
+    while (together.over == before && !late)
+        late = pthread_cond_timedwait(&together.changed, &together.mutex, &until);
+    if (late) {
+        together.of[l->launch.first_gpu] = NULL, together.n--;
+        fake_report("GPU %d waits for the other GPUs' launches", l->launch.first_gpu);
+        fake_broken(CU_LAUNCH_TIMEOUT);
+    }
+    pthread_mutex_unlock(&together.mutex);
+}
+
+static void launch_run(struct fake_work *work) {
+    struct launch_work *l = (struct launch_work *)work;
+    if (l->n_gpus > 1)
+        join(l, l->n_gpus);
+    else
+        simulate(l);
 }
 
 static void launch_drop(struct fake_work *work) {
@@ -242,6 +301,7 @@ static CUresult launch(CUfunction f, unsigned grid, unsigned threads, unsigned s
     struct launch_work *l = calloc(1, sizeof *l);
     if (!l) return CU_OUT_OF_MEMORY;
     l->work.run = launch_run, l->work.drop = launch_drop;
+    l->n_gpus = f->n_gpus;
     if (!params_copy(l, f->sizes, params)) {
         launch_drop(&l->work);
         return CU_OUT_OF_MEMORY;
@@ -252,6 +312,7 @@ static CUresult launch(CUfunction f, unsigned grid, unsigned threads, unsigned s
                                      .threads = (int)threads,
                                      .shared_bytes = shared_bytes,
                                      .resident = resident,
+                                     .first_gpu = fake_current_gpu(),
                                      .overlaps = overlaps,
                                      .settings = fake.settings,
                                      .memory = fake_range };

@@ -213,6 +213,31 @@ static void caller_add(struct text *t, const char *name, size_t name_n, const ch
     free(call.bytes);
 }
 
+/* A kernel that has one more parameter where several GPUs share a model (GPUS_PARAMETER in
+ * kernels/shared.cuh), and so is launched on all of them together. */
+static void caller_add_gpus(struct text *t, const char *name, size_t name_n, const char *params,
+                            size_t params_n) {
+    static const char marker[] = "GPUS_PARAMETER";
+    struct text all = { 0 };
+    const size_t one = params_n - (sizeof marker - 1);
+    text_add(&all, params, one);
+    text_print(&all, ", const struct gpu_args gpus");
+    text_print(t, "\n#if P_GPUS > 1\n__attribute__((visibility(\"default\"))) const int sim_gpus_");
+    text_add(t, name, name_n);
+    text_print(t, " = P_GPUS;");
+    caller_add(t, name, name_n, all.bytes, all.n);
+    text_print(t, "#else\n");
+    caller_add(t, name, name_n, params, one);
+    text_print(t, "#endif\n");
+    free(all.bytes);
+}
+
+static bool ends_with_gpus(const char *params, size_t n) {
+    static const char marker[] = "GPUS_PARAMETER";
+    const size_t m = sizeof marker - 1;
+    return n > m && memcmp(params + n - m, marker, m) == 0;
+}
+
 /* Finds KERNEL(threads) name(parameters) in the source. */
 static void callers_add(struct text *source) {
     struct text callers = { 0 };
@@ -223,7 +248,11 @@ static void callers_add(struct text *source) {
         const char *open = name + name_n + strspn(name + name_n, " \n\t");
         if (*open != '(') continue;
         const char *close = skip_paren(open);
-        caller_add(&callers, name, name_n, open + 1, (size_t)(close - open - 2));
+        const size_t n = (size_t)(close - open - 2);
+        if (ends_with_gpus(open + 1, n))
+            caller_add_gpus(&callers, name, name_n, open + 1, n);
+        else
+            caller_add(&callers, name, name_n, open + 1, n);
     }
     if (callers.n) text_add(source, callers.bytes, callers.n);
     free(callers.bytes);

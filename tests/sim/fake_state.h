@@ -56,6 +56,10 @@ void fake_broken(CUresult status);
 void fake_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
 extern pthread_mutex_t fake_lock; /* of counters and tables */
 
+/* The device of the calling thread's context; whether its kernels reach another one's memory. */
+int fake_current_gpu(void);
+bool fake_reaches(int gpu, int other);
+
 /* fake_module.c: those that a context takes along when it ends; still counted as leaked */
 void fake_close_modules(void);
 

@@ -23,7 +23,7 @@ struct fake_event {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct fake_stream *streams;
-static struct fake_stream *default_stream;
+static struct fake_stream *default_stream[SIM_MOST_GPUS];
 
 static void *stream_main(void *of) {
     struct fake_stream *s = of;
@@ -66,9 +66,9 @@ static struct fake_stream *stream_open(bool blocking) {
 static struct fake_stream *stream_of(CUstream handle) {
     if ((uintptr_t)handle > 2) return handle;
     pthread_mutex_lock(&lock);
-    struct fake_stream *s = default_stream;
+    struct fake_stream **of = &default_stream[fake_current_gpu()], *s = *of;
     pthread_mutex_unlock(&lock);
-    if (!s) s = default_stream = stream_open(true);
+    if (!s) s = *of = stream_open(true);
     return s;
 }
 

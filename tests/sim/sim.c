@@ -192,8 +192,17 @@ static void block_end(struct sim_block *b) {
     sim.ended = b; /* this thread still stands on a stack of it: the scheduler takes the next */
 }
 
+/* A launch on several GPUs has its blocks one GPU after the other. */
+static int blocks_of_gpu(void) {
+    return sim.launch->n_gpus > 1 ? sim.launch->grid / sim.launch->n_gpus : sim.launch->grid;
+}
+int sim_gpu_of(const struct sim_block *b) {
+    return sim.launch->n_gpus > 1 ? b->index / blocks_of_gpu() : sim.launch->first_gpu;
+}
+
 static void thread_main(void) {
-    sim.launch->entry(sim.launch->params);
+    const struct sim_launch *l = sim.launch;
+    l->entry(l->n_gpus > 1 ? l->params_of[sim_gpu_of(sim.warp->block)] : l->params);
     struct sim_warp *w = sim.warp;
     uint32_t bit = 1u << sim.lane;
     w->where[sim.lane] = NULL;
@@ -297,9 +306,9 @@ static void starve(void) {
 static struct sim_self self_of(const struct sim_warp *w, int lane) {
     const struct sim_launch *l = sim.launch;
     return (struct sim_self){ .thread = (unsigned)(w->index * SIM_LANES + lane),
-                              .block = (unsigned)w->block->index,
+                              .block = (unsigned)(w->block->index % blocks_of_gpu()),
                               .n_threads = (unsigned)l->threads,
-                              .n_blocks = (unsigned)l->grid,
+                              .n_blocks = (unsigned)blocks_of_gpu(),
                               .shared = w->block->shared,
                               .shared_bytes = l->shared_bytes };
 }

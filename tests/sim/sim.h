@@ -68,13 +68,19 @@ struct sim_settings {
                       simulate: tells races from wrong sums, and is what tests of the host take */
 };
 
+enum { SIM_MOST_GPUS = 8 };
+
 struct sim_range {
     uintptr_t from, to;
+    int gpu; /* whose memory it is; -1: the host's */
 };
 
 struct sim_launch {
     void (*entry)(void **params);
     void **params;
+    int n_gpus;                      /* that run it together, each a share of the grid; 0: one */
+    void **params_of[SIM_MOST_GPUS]; /* then, of each; params are the first one's */
+    int first_gpu;                   /* without n_gpus: which GPU runs it */
     int grid, threads;
     unsigned shared_bytes;
     int resident;  /* blocks at a time */

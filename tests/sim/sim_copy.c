@@ -161,7 +161,11 @@ static struct sim_copy *copy_new(struct sim_warp *w, unsigned dst, const void *s
 
 static void copy_check(const void *src, unsigned bytes) {
     if (bytes % 16) sim_fail("ring_fill of %u bytes: not a multiple of 16", bytes);
-    if (bytes) sim_check_memory(src, bytes, 16, "ring_fill");
+    if (bytes) {
+        sim_check_memory(src, bytes, 16, "ring_fill");
+        if (sim.ranges[0].gpu >= 0 && sim.ranges[0].gpu != sim_gpu_of(sim.warp->block))
+            sim_fail("ring_fill from %p: it lies on GPU %d", src, sim.ranges[0].gpu);
+    }
     sim_touch(sim.warp, (uintptr_t)src, bytes, false);
 }
 

@@ -21,6 +21,17 @@ void sim_check_more(uintptr_t at, uint32_t bytes, unsigned align, const char *wh
     sim.ranges[0] = r;
 }
 
+/* Words that go to another GPU are stored in the system's scope, and each GPU waits for words in
+ * its own memory. Results that nobody reads before the launch is over may be stored anywhere, and
+ * what no launch writes be read anywhere. */
+static void check_gpu(const struct sim_warp *w, uintptr_t at, int access, bool stores,
+                      const char *what) {
+    const int gpu = sim.ranges[0].gpu, mine = sim_gpu_of(w->block);
+    if (gpu < 0 || gpu == mine || access == SIM_PEER || access == SIM_MAPPED) return;
+    if (sim.launch->n_gpus > 1 && (access == SIM_CONST || (access == SIM_PLAIN && stores))) return;
+    sim_fail("%s at %p: it lies on GPU %d, this is GPU %d", what, (void *)at, gpu, mine);
+}
+
 static uint64_t memory_read(uintptr_t at, int bytes) {
     if (bytes == 8) return __atomic_load_n((uint64_t *)at, __ATOMIC_ACQUIRE);
     if (bytes == 4) return __atomic_load_n((uint32_t *)at, __ATOMIC_ACQUIRE);
@@ -205,6 +216,7 @@ void sim_store(volatile void *p, unsigned long long value, int bytes, int access
     struct sim_block *b = w->block;
     const int delay_bits = access == SIM_PLAIN ? sim.style.plain_bits : sim.style.delay_bits;
     sim_check_memory(p, (uint32_t)bytes, (unsigned)bytes, "a store");
+    check_gpu(w, (uintptr_t)p, access, true, "a store");
     commit_place(w, (uintptr_t)p, (uint64_t)bytes);
     if (access != SIM_MAPPED) sim_touch(w, (uintptr_t)p, (uint64_t)bytes, true);
     struct sim_store *s = store_new();
@@ -232,6 +244,7 @@ unsigned long long sim_load(const volatile void *p, int bytes, int access) {
     struct sim_warp *w = sim.warp;
     uintptr_t at = (uintptr_t)p;
     sim_check_memory(p, (uint32_t)bytes, (unsigned)bytes, "a load");
+    check_gpu(w, at, access, false, "a load");
     if (access != SIM_MAPPED) sim_touch(w, at, (uint64_t)bytes, false);
     if (access == SIM_CONST) {
         if (at < sim.written_to && at >= sim.written_from &&

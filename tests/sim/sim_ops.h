@@ -16,6 +16,7 @@ enum sim_access {
     SIM_WORD,   /* relaxed, GPU: exchange words */
     SIM_PLAIN,  /* the same for data that fences order */
     SIM_MAPPED, /* relaxed, system: the host on the other side */
+    SIM_PEER,   /* relaxed, system: another GPU's memory */
     SIM_CONST   /* non-coherent: memory that no launch writes */
 };
 

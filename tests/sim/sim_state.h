@@ -337,6 +337,8 @@ void sim_shared_store(unsigned address, unsigned value);
 unsigned char *sim_shared_at(const struct sim_block *b, unsigned address, uint32_t bytes,
                              unsigned align);
 
+int sim_gpu_of(const struct sim_block *b);
+
 /* sim_memory.c */
 unsigned long long sim_load(const volatile void *p, int bytes, int access);
 void sim_store(volatile void *p, unsigned long long value, int bytes, int access);

@@ -31,6 +31,9 @@ struct cu_uuid {
     X(device_uuid, cuDeviceGetUuid, (struct cu_uuid * uuid, int device))                           \
     X(device_memory, cuDeviceTotalMem_v2, (size_t * n_bytes, int device))                          \
     X(device_attribute, cuDeviceGetAttribute, (int *value, int attribute, int device))             \
+    X(can_reach, cuDeviceCanAccessPeer, (int *can, int device, int other))                         \
+    X(link_attribute, cuDeviceGetP2PAttribute, (int *value, int attribute, int device, int other)) \
+    X(peer_enable, cuCtxEnablePeerAccess, (struct cu_context * other, unsigned flags))             \
     X(context_retain, cuDevicePrimaryCtxRetain, (struct cu_context * *context, int device))        \
     X(context_release, cuDevicePrimaryCtxRelease_v2, (int device))                                 \
     X(context_push, cuCtxPushCurrent_v2, (struct cu_context * context))                            \
@@ -147,6 +150,7 @@ enum {
     CU_ERROR_NOT_READY = 600,
     CU_ERROR_ILLEGAL_ADDRESS = 700,
     CU_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
+    CU_ERROR_PEER_ACCESS_ALREADY = 704,
     CU_ERROR_LAUNCH_TIMEOUT = 702,
     CU_ERROR_ALREADY_REGISTERED = 712,
     CU_ERROR_LAUNCH_FAILED = 719,
@@ -171,6 +175,9 @@ enum cu_device_attribute {
 };
 
 enum { CU_MODE_PROHIBITED = 2 };
+
+/* Of a link between two GPUs. */
+enum { CU_LINK_NATIVE_ATOMICS = 3 };
 
 enum cu_function_attribute {
     CU_FUNCTION_MAX_THREADS = 0,

@@ -1,5 +1,6 @@
 #include "cuda/driver/driver.h"
 
+#include "base/memory.h"
 #include "cuda/driver/driver_error.h"
 #include "cuda/driver/library.h"
 
@@ -163,7 +164,7 @@ enum reel_status cuda_gpu_check(const struct cuda_gpu_facts *facts, int index,
 
 enum reel_status cuda_gpu_open(struct cuda_gpu *gpu, const struct cuda_driver *driver, int index,
                                struct reel_error *err) {
-    *gpu = (struct cuda_gpu){ .index = index };
+    *gpu = (struct cuda_gpu){ .index = index, .n = 1 };
     enum reel_status status = cuda_gpu_facts(&gpu->facts, driver, index, err);
     if (status == REEL_OK) status = cuda_gpu_check(&gpu->facts, index, err);
     if (status == REEL_OK) status = find_device(&gpu->device, driver, index, err);
@@ -177,6 +178,11 @@ enum reel_status cuda_gpu_open(struct cuda_gpu *gpu, const struct cuda_driver *d
 
 void cuda_gpu_close(struct cuda_gpu *gpu) {
     if (!gpu) return;
+    for (int g = 1; gpu->others && g < gpu->n; g++)
+        cuda_gpu_close(&gpu->others[g - 1]);
+    mem_free(gpu->others);
+    if (gpu->twins) cuda_twins_close(gpu->twins);
+    mem_free(gpu->twins);
     if (gpu->driver) gpu->driver->call.context_release(gpu->device);
     *gpu = (struct cuda_gpu){ 0 };
 }
@@ -218,29 +224,132 @@ static void context_leave(const struct cuda_gpu *gpu) {
         (void)drop_error;                                                                          \
     } while (0)
 
+/* ---- several GPUs ---- */
+
+static const struct cuda_gpu *gpu_of(const struct cuda_gpu *gpu, int g) {
+    return g == 0 ? gpu : &gpu->others[g - 1];
+}
+
+/* Walks over GPUs, this one included. */
+#define EACH_GPU(gpu, one) for (const struct cuda_gpu *one = (gpu); one; one = gpu_next(gpu, one))
+static const struct cuda_gpu *gpu_next(const struct cuda_gpu *gpu, const struct cuda_gpu *one) {
+    const int g = (int)(one == gpu ? 1 : one - gpu->others + 2);
+    return g < gpu->n ? &gpu->others[g - 1] : NULL;
+}
+static int number_of(const struct cuda_gpu *gpu, const struct cuda_gpu *one) {
+    return one == gpu ? 0 : (int)(one - gpu->others) + 1;
+}
+
+cu_address cuda_on(const struct cuda_gpu *gpu, cu_address address, int g) {
+    return g == 0 ? address : cuda_twins_find(gpu->twins, address, g);
+}
+
+/* The same of a handle. */
+static void *handle_on(const struct cuda_gpu *gpu, const void *handle, const struct cuda_gpu *one) {
+    if (one == gpu) return (void *)(uintptr_t)handle;
+    return (void *)(uintptr_t)cuda_on(gpu, (cu_address)(uintptr_t)handle, number_of(gpu, one));
+}
+#define ON(gpu, handle, one) handle_on(gpu, handle, one)
+
+static enum reel_status enable_peers(const struct cuda_gpu *gpu, struct reel_error *err) {
+    EACH_GPU(gpu, one) {
+        EACH_GPU(gpu, other) {
+            int error;
+            if (one == other) continue;
+            CALL(error, one, peer_enable, other->context, 0);
+            if (error != 0 && error != CU_ERROR_PEER_ACCESS_ALREADY)
+                return driver_fail(gpu->driver, error, cu_names.peer_enable, one->facts.name, err);
+        }
+    }
+    return REEL_OK;
+}
+
+static enum reel_status check_pair(const struct cuda_gpu *one, const struct cuda_gpu *other,
+                                   struct reel_error *err) {
+    const struct cu_calls *call = &one->driver->call;
+    int reaches = 0, atomics = 0;
+    if (one->index == other->index)
+        return err_set(err, REEL_E_ARGUMENT, "gpu:%d is named twice", one->index);
+    if (strcmp(one->facts.name, other->facts.name) != 0 || one->facts.n_sms != other->facts.n_sms)
+        return err_set(
+            err, REEL_E_UNSUPPORTED,
+            "gpu:%d is a %s with %d SMs and gpu:%d a %s with %d: GPUs that share a model "
+            "are of one kind",
+            one->index, one->facts.name, one->facts.n_sms, other->index, other->facts.name,
+            other->facts.n_sms);
+    int error = call->can_reach(&reaches, one->device, other->device);
+    if (error == 0 && reaches)
+        error = call->link_attribute(&atomics, CU_LINK_NATIVE_ATOMICS, one->device, other->device);
+    if (error != 0) return driver_fail(one->driver, error, cu_names.can_reach, NULL, err);
+    if (!reaches)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "gpu:%d does not reach the memory of gpu:%d: GPUs that share a model need "
+                       "NVLink between them",
+                       one->index, other->index);
+    if (!atomics)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "gpu:%d reaches gpu:%d over PCIe only: GPUs that share a model need NVLink "
+                       "between them",
+                       one->index, other->index);
+    return REEL_OK;
+}
+
+static enum reel_status check_pairs(const struct cuda_gpu *gpu, struct reel_error *err) {
+    EACH_GPU(gpu, one) {
+        EACH_GPU(gpu, other) {
+            const enum reel_status status = one == other ? REEL_OK : check_pair(one, other, err);
+            if (status != REEL_OK) return status;
+        }
+    }
+    return REEL_OK;
+}
+
+enum reel_status cuda_gpus_open(struct cuda_gpu *gpu, const struct cuda_driver *driver,
+                                const int *indices, int n, struct reel_error *err) {
+    enum reel_status status = cuda_gpu_open(gpu, driver, indices[0], err);
+    if (status != REEL_OK || n <= 1) return status;
+    if (n > CUDA_MOST_GPUS)
+        status = err_set(err, REEL_E_ARGUMENT, "%d GPUs: at most %d can share a model", n,
+                         CUDA_MOST_GPUS);
+    if (status == REEL_OK) status = mem_zeroed(&gpu->twins, 1, sizeof *gpu->twins, "GPUs", err);
+    if (status == REEL_OK) status = cuda_twins_open(gpu->twins, err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&gpu->others, (size_t)n - 1, sizeof *gpu->others, "GPUs", err);
+    for (int g = 1; g < n && status == REEL_OK; g++) {
+        status = cuda_gpu_open(&gpu->others[g - 1], driver, indices[g], err);
+        if (status == REEL_OK) gpu->n++;
+    }
+    if (status == REEL_OK) status = check_pairs(gpu, err);
+    if (status == REEL_OK) status = enable_peers(gpu, err);
+    if (status != REEL_OK) cuda_gpu_close(gpu);
+    return status;
+}
+
 /* ---- memory ---- */
 
 enum reel_status cuda_memory(const struct cuda_gpu *gpu, uint64_t *n_free, uint64_t *n_total,
                              struct reel_error *err) {
-    size_t unused = 0, total = 0;
     *n_free = *n_total = 0;
-    TRY(gpu, NULL, err, memory_info, &unused, &total);
-    *n_free = unused;
-    *n_total = total;
+    EACH_GPU(gpu, one) {
+        size_t unused = 0, total = 0;
+        TRY(one, NULL, err, memory_info, &unused, &total);
+        if (one == gpu || unused < *n_free) *n_free = unused, *n_total = total;
+    }
     return REEL_OK;
 }
 
 static double megabytes(uint64_t n) { return (double)n / 1e6; }
 
-enum reel_status cuda_alloc(const struct cuda_gpu *gpu, cu_address *address, size_t n_bytes,
-                            const char *what, struct reel_error *err) {
-    uint64_t n_free = 0, n_total = 0;
-    int error;
+static enum reel_status alloc_on(const struct cuda_gpu *gpu, cu_address *address, size_t n_bytes,
+                                 const char *what, struct reel_error *err) {
+    size_t n_free = 0, n_total = 0;
+    int error, info;
     *address = 0;
     CALL(error, gpu, memory_alloc, address, n_bytes);
     if (error == 0) return REEL_OK;
     *address = 0;
-    if (error != CU_ERROR_OUT_OF_MEMORY || cuda_memory(gpu, &n_free, &n_total, NULL) != REEL_OK)
+    CALL(info, gpu, memory_info, &n_free, &n_total);
+    if (error != CU_ERROR_OUT_OF_MEMORY || info != 0)
         return driver_fail(gpu->driver, error, cu_names.memory_alloc, what, err);
     return err_set(err, REEL_E_MEMORY,
                    "out of GPU memory: %s needs %.1f MB, of gpu:%d's %.1f MB %.1f MB are free; "
@@ -248,8 +357,30 @@ enum reel_status cuda_alloc(const struct cuda_gpu *gpu, cu_address *address, siz
                    what, megabytes(n_bytes), gpu->index, megabytes(n_total), megabytes(n_free));
 }
 
+enum reel_status cuda_alloc(const struct cuda_gpu *gpu, cu_address *address, size_t n_bytes,
+                            const char *what, struct reel_error *err) {
+    struct cuda_twin twin = { .n = n_bytes };
+    enum reel_status status = alloc_on(gpu, address, n_bytes, what, err);
+    if (status != REEL_OK || gpu->n == 1) return status;
+    twin.from = twin.on[0] = *address;
+    for (int g = 1; g < gpu->n && status == REEL_OK; g++) {
+        cu_address there = 0;
+        status = alloc_on(gpu_of(gpu, g), &there, n_bytes, what, err);
+        twin.on[g] = there;
+    }
+    if (status == REEL_OK) status = cuda_twins_add(gpu->twins, &twin, err);
+    if (status == REEL_OK) return REEL_OK;
+    *address = 0;
+    EACH_GPU(gpu, one)
+    if (twin.on[number_of(gpu, one)]) DROP(one, memory_free, twin.on[number_of(gpu, one)]);
+    return status;
+}
+
 void cuda_free(const struct cuda_gpu *gpu, cu_address address) {
-    if (address) DROP(gpu, memory_free, address);
+    struct cuda_twin twin = { .on = { address } };
+    if (!address || (gpu->n > 1 && !cuda_twins_take(gpu->twins, address, &twin))) return;
+    EACH_GPU(gpu, one)
+    DROP(one, memory_free, twin.on[number_of(gpu, one)]);
 }
 
 enum reel_status cuda_host_alloc(const struct cuda_gpu *gpu, void **host, cu_address *address,
@@ -290,74 +421,158 @@ void cuda_host_unregister(const struct cuda_gpu *gpu, const void *host) {
 
 enum reel_status cuda_fill(const struct cuda_gpu *gpu, cu_address to, unsigned char value, size_t n,
                            struct cu_stream *stream, struct reel_error *err) {
-    TRY(gpu, NULL, err, fill, to, value, n, stream);
-    if (!stream) TRY(gpu, NULL, err, stream_synchronize, NULL);
-    return REEL_OK;
+    EACH_GPU(gpu, one)
+    TRY(one, NULL, err, fill, cuda_on(gpu, to, number_of(gpu, one)), value, n,
+        ON(gpu, stream, one));
+    return stream ? REEL_OK : cuda_wait(gpu, NULL, NULL, err);
 }
 
 enum reel_status cuda_upload(const struct cuda_gpu *gpu, cu_address to, const void *from, size_t n,
                              struct cu_stream *stream, struct reel_error *err) {
-    if (stream)
-        TRY(gpu, NULL, err, upload_async, to, from, n, stream);
-    else
-        TRY(gpu, NULL, err, upload, to, from, n);
+    EACH_GPU(gpu, one) {
+        const cu_address there = cuda_on(gpu, to, number_of(gpu, one));
+        if (stream)
+            TRY(one, NULL, err, upload_async, there, from, n, ON(gpu, stream, one));
+        else
+            TRY(one, NULL, err, upload, there, from, n);
+    }
+    return REEL_OK;
+}
+
+enum reel_status cuda_upload_of(const struct cuda_gpu *gpu, int g, cu_address to, const void *from,
+                                size_t n, struct reel_error *err) {
+    TRY(gpu_of(gpu, g), NULL, err, upload, cuda_on(gpu, to, g), from, n);
+    return REEL_OK;
+}
+
+enum reel_status cuda_download_of(const struct cuda_gpu *gpu, int g, void *to, cu_address from,
+                                  size_t n, struct reel_error *err) {
+    if (gpu->n > 1) {
+        const enum reel_status status = cuda_wait(gpu, NULL, NULL, err);
+        if (status != REEL_OK) return status;
+    }
+    TRY(gpu_of(gpu, g), NULL, err, download, to, cuda_on(gpu, from, g), n);
     return REEL_OK;
 }
 
 enum reel_status cuda_download(const struct cuda_gpu *gpu, void *to, cu_address from, size_t n,
                                struct cu_stream *stream, struct reel_error *err) {
-    if (stream)
-        TRY(gpu, NULL, err, download_async, to, from, n, stream);
-    else
-        TRY(gpu, NULL, err, download, to, from, n);
+    if (!stream) return cuda_download_of(gpu, 0, to, from, n, err);
+    TRY(gpu, NULL, err, download_async, to, from, n, stream);
     return REEL_OK;
 }
 
 enum reel_status cuda_copy(const struct cuda_gpu *gpu, cu_address to, cu_address from, size_t n,
                            struct cu_stream *stream, struct reel_error *err) {
-    TRY(gpu, NULL, err, copy_async, to, from, n, stream);
-    if (!stream) TRY(gpu, NULL, err, stream_synchronize, NULL);
-    return REEL_OK;
+    EACH_GPU(gpu, one) {
+        const int g = number_of(gpu, one);
+        TRY(one, NULL, err, copy_async, cuda_on(gpu, to, g), cuda_on(gpu, from, g), n,
+            ON(gpu, stream, one));
+    }
+    return stream ? REEL_OK : cuda_wait(gpu, NULL, NULL, err);
 }
 
 enum reel_status cuda_queue_copy(const struct cuda_gpu *gpu, cu_address to, cu_address from,
                                  size_t n, struct reel_error *err) {
-    TRY(gpu, NULL, err, copy_async, to, from, n, NULL);
+    EACH_GPU(gpu, one) {
+        const int g = number_of(gpu, one);
+        TRY(one, NULL, err, copy_async, cuda_on(gpu, to, g), cuda_on(gpu, from, g), n, NULL);
+    }
+    return REEL_OK;
+}
+
+enum reel_status cuda_queue_upload_of(const struct cuda_gpu *gpu, int g, cu_address to,
+                                      const void *from, size_t n, struct reel_error *err) {
+    TRY(gpu_of(gpu, g), NULL, err, upload_async, cuda_on(gpu, to, g), from, n, NULL);
     return REEL_OK;
 }
 
 enum reel_status cuda_queue_upload(const struct cuda_gpu *gpu, cu_address to, const void *from,
                                    size_t n, struct reel_error *err) {
-    TRY(gpu, NULL, err, upload_async, to, from, n, NULL);
-    return REEL_OK;
+    enum reel_status status = REEL_OK;
+    for (int g = 0; g < gpu->n && status == REEL_OK; g++)
+        status = cuda_queue_upload_of(gpu, g, to, from, n, err);
+    return status;
 }
 
 /* ---- streams and events ---- */
 
-enum reel_status cuda_stream_open(const struct cuda_gpu *gpu, struct cu_stream **stream,
-                                  struct reel_error *err) {
+/* Handles of all GPUs that were just made, as twins; what cannot be kept is closed by `drop`. */
+static enum reel_status keep_handles(const struct cuda_gpu *gpu, const struct cuda_twin *made,
+                                     void (*drop)(const struct cuda_gpu *one, void *handle),
+                                     enum reel_status status, struct reel_error *err) {
+    if (status == REEL_OK && gpu->n > 1) status = cuda_twins_add(gpu->twins, made, err);
+    if (status == REEL_OK) return REEL_OK;
+    EACH_GPU(gpu, one) {
+        const uint64_t handle = made->on[number_of(gpu, one)];
+        if (handle) drop(one, (void *)(uintptr_t)handle);
+    }
+    return status;
+}
+
+static void close_handles(const struct cuda_gpu *gpu, void *handle,
+                          void (*drop)(const struct cuda_gpu *one, void *handle)) {
+    struct cuda_twin twin = { .on = { (uint64_t)(uintptr_t)handle } };
+    if (!handle || (gpu->n > 1 && !cuda_twins_take(gpu->twins, twin.on[0], &twin))) return;
+    EACH_GPU(gpu, one)
+    drop(one, (void *)(uintptr_t)twin.on[number_of(gpu, one)]);
+}
+
+static void note_handle(const struct cuda_gpu *gpu, const struct cuda_gpu *one,
+                        struct cuda_twin *made, void *handle) {
+    made->on[number_of(gpu, one)] = (uint64_t)(uintptr_t)handle;
+    made->from = made->on[0], made->n = 1;
+}
+
+static void drop_stream(const struct cuda_gpu *one, void *handle) {
+    DROP(one, stream_destroy, handle);
+}
+
+static enum reel_status open_stream(const struct cuda_gpu *one, struct cu_stream **stream,
+                                    struct reel_error *err) {
     *stream = NULL;
-    TRY(gpu, NULL, err, stream_create, stream, CU_STREAM_NON_BLOCKING);
+    TRY(one, NULL, err, stream_create, stream, CU_STREAM_NON_BLOCKING);
     return REEL_OK;
 }
 
+enum reel_status cuda_stream_open(const struct cuda_gpu *gpu, struct cu_stream **stream,
+                                  struct reel_error *err) {
+    struct cuda_twin made = { 0 };
+    enum reel_status status = REEL_OK;
+    *stream = NULL;
+    EACH_GPU(gpu, one) {
+        struct cu_stream *own = NULL;
+        if (status == REEL_OK) status = open_stream(one, &own, err);
+        note_handle(gpu, one, &made, own);
+    }
+    status = keep_handles(gpu, &made, drop_stream, status, err);
+    if (status == REEL_OK) *stream = (struct cu_stream *)(uintptr_t)made.on[0];
+    return status;
+}
+
 void cuda_stream_close(const struct cuda_gpu *gpu, struct cu_stream *stream) {
-    if (stream) DROP(gpu, stream_destroy, stream);
+    close_handles(gpu, stream, drop_stream);
 }
 
 enum reel_status cuda_wait(const struct cuda_gpu *gpu, struct cu_stream *stream, const char *what,
                            struct reel_error *err) {
-    TRY(gpu, what, err, stream_synchronize, stream);
+    EACH_GPU(gpu, one)
+    TRY(one, what, err, stream_synchronize, ON(gpu, stream, one));
     return REEL_OK;
 }
 
 enum reel_status cuda_poll(const struct cuda_gpu *gpu, struct cu_stream *stream, bool *done,
                            const char *what, struct reel_error *err) {
-    int error;
-    CALL(error, gpu, stream_query, stream);
-    *done = error != CU_ERROR_NOT_READY;
-    if (error == 0 || error == CU_ERROR_NOT_READY) return REEL_OK;
-    return driver_fail(gpu->driver, error, cu_names.stream_query, what, err);
+    *done = true;
+    EACH_GPU(gpu, one) {
+        int error;
+        CALL(error, one, stream_query, ON(gpu, stream, one));
+        if (error == CU_ERROR_NOT_READY) *done = false;
+        if (error == 0 || error == CU_ERROR_NOT_READY) continue;
+        *done = true;
+        return driver_fail(gpu->driver, error, cu_names.stream_query, what, err);
+    }
+    return REEL_OK;
 }
 
 enum reel_status cuda_event_open(const struct cuda_gpu *gpu, struct cu_event **event,
@@ -392,8 +607,8 @@ enum reel_status cuda_event_ms(const struct cuda_gpu *gpu, struct cu_event *from
 
 /* ---- kernels ---- */
 
-enum reel_status cuda_module_load(const struct cuda_gpu *gpu, struct cu_module **module,
-                                  const void *image, struct reel_error *err) {
+static enum reel_status load_module(const struct cuda_gpu *gpu, struct cu_module **module,
+                                    const void *image, struct reel_error *err) {
     char log[200] = "";
     int options[] = { CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES };
     void *values[] = { log, (void *)(uintptr_t)(sizeof log - 1) };
@@ -406,13 +621,32 @@ enum reel_status cuda_module_load(const struct cuda_gpu *gpu, struct cu_module *
     return driver_fail(gpu->driver, error, cu_names.module_load, log[0] ? log : "the kernels", err);
 }
 
-void cuda_module_unload(const struct cuda_gpu *gpu, struct cu_module *module) {
-    if (module) DROP(gpu, module_unload, module);
+static void drop_module(const struct cuda_gpu *one, void *handle) {
+    DROP(one, module_unload, handle);
 }
 
-enum reel_status cuda_function_find(const struct cuda_gpu *gpu, struct cuda_function *function,
-                                    struct cu_module *module, const char *name,
-                                    struct reel_error *err) {
+enum reel_status cuda_module_load(const struct cuda_gpu *gpu, struct cu_module **module,
+                                  const void *image, struct reel_error *err) {
+    struct cuda_twin made = { 0 };
+    enum reel_status status = REEL_OK;
+    *module = NULL;
+    EACH_GPU(gpu, one) {
+        struct cu_module *own = NULL;
+        if (status == REEL_OK) status = load_module(one, &own, image, err);
+        note_handle(gpu, one, &made, own);
+    }
+    status = keep_handles(gpu, &made, drop_module, status, err);
+    if (status == REEL_OK) *module = (struct cu_module *)(uintptr_t)made.on[0];
+    return status;
+}
+
+void cuda_module_unload(const struct cuda_gpu *gpu, struct cu_module *module) {
+    close_handles(gpu, module, drop_module);
+}
+
+static enum reel_status find_function(const struct cuda_gpu *gpu, struct cuda_function *function,
+                                      struct cu_module *module, const char *name,
+                                      struct reel_error *err) {
     *function = (struct cuda_function){ .name = name };
     TRY(gpu, name, err, module_function, &function->handle, module, name);
     TRY(gpu, name, err, function_attribute, &function->registers, CU_FUNCTION_REGISTERS,
@@ -426,6 +660,21 @@ enum reel_status cuda_function_find(const struct cuda_gpu *gpu, struct cuda_func
     return REEL_OK;
 }
 
+/* What GPUs of one kind say of a function is the same. */
+enum reel_status cuda_function_find(const struct cuda_gpu *gpu, struct cuda_function *function,
+                                    struct cu_module *module, const char *name,
+                                    struct reel_error *err) {
+    EACH_GPU(gpu, one) {
+        const int g = number_of(gpu, one);
+        struct cuda_function own;
+        const enum reel_status status = find_function(one, &own, ON(gpu, module, one), name, err);
+        if (status != REEL_OK) return status;
+        if (g == 0) *function = own;
+        function->on[g] = own.handle;
+    }
+    return REEL_OK;
+}
+
 enum reel_status cuda_function_set_shared(const struct cuda_gpu *gpu,
                                           const struct cuda_function *function, int shared_bytes,
                                           struct reel_error *err) {
@@ -434,8 +683,9 @@ enum reel_status cuda_function_set_shared(const struct cuda_gpu *gpu,
                        "kernel %s needs %d bytes of shared memory; a block of %s may have %d",
                        function->name, shared_bytes + function->shared_bytes, gpu->facts.name,
                        gpu->facts.shared_bytes);
-    TRY(gpu, function->name, err, function_set, function->handle, CU_FUNCTION_MAX_DYNAMIC_SHARED,
-        shared_bytes);
+    EACH_GPU(gpu, one)
+    TRY(one, function->name, err, function_set, function->on[number_of(gpu, one)],
+        CU_FUNCTION_MAX_DYNAMIC_SHARED, shared_bytes);
     return REEL_OK;
 }
 
@@ -448,7 +698,9 @@ enum reel_status cuda_occupancy(const struct cuda_gpu *gpu, const struct cuda_fu
     return REEL_OK;
 }
 
-static int launch_overlapping(const struct cuda_gpu *gpu, const struct cuda_launch *launch) {
+static int launch_overlapping(const struct cuda_gpu *gpu, const struct cuda_launch *launch,
+                              struct cu_function *function, struct cu_stream *stream,
+                              void **arguments) {
     struct cu_launch_attribute attribute = { .id = CU_LAUNCH_PROGRAMMATIC_SERIALIZATION,
                                              .value.allowed = 1 };
     const struct cu_launch_config config = { .grid_x = (unsigned)launch->blocks,
@@ -458,29 +710,44 @@ static int launch_overlapping(const struct cuda_gpu *gpu, const struct cuda_laun
                                              .block_y = 1,
                                              .block_z = 1,
                                              .shared_bytes = (unsigned)launch->shared_bytes,
-                                             .stream = launch->stream,
+                                             .stream = stream,
                                              .attributes = &attribute,
                                              .n_attributes = 1 };
     int error;
-    CALL(error, gpu, launch_ex, &config, launch->function->handle, launch->arguments, NULL);
+    CALL(error, gpu, launch_ex, &config, function, arguments, NULL);
+    return error;
+}
+
+/* On one GPU. */
+static int launch_on(const struct cuda_gpu *gpu, const struct cuda_launch *launch,
+                     struct cu_function *function, struct cu_stream *stream, void **arguments) {
+    const unsigned blocks = (unsigned)launch->blocks, threads = (unsigned)launch->threads;
+    const unsigned shared = (unsigned)launch->shared_bytes;
+    int error;
+    if (launch->cooperative)
+        CALL(error, gpu, launch_cooperative, function, blocks, 1, 1, threads, 1, 1, shared, stream,
+             arguments);
+    else if (launch->overlaps && gpu->driver->call.launch_ex)
+        error = launch_overlapping(gpu, launch, function, stream, arguments);
+    else
+        CALL(error, gpu, launch, function, blocks, 1, 1, threads, 1, 1, shared, stream, arguments,
+             NULL);
     return error;
 }
 
 enum reel_status cuda_launch(const struct cuda_gpu *gpu, const struct cuda_launch *launch,
                              struct reel_error *err) {
     const struct cuda_function *f = launch->function;
-    unsigned blocks = (unsigned)launch->blocks, threads = (unsigned)launch->threads;
-    unsigned shared = (unsigned)launch->shared_bytes;
     char what[128];
-    int error;
-    if (launch->cooperative)
-        CALL(error, gpu, launch_cooperative, f->handle, blocks, 1, 1, threads, 1, 1, shared,
-             launch->stream, launch->arguments);
-    else if (launch->overlaps && gpu->driver->call.launch_ex)
-        error = launch_overlapping(gpu, launch);
-    else
-        CALL(error, gpu, launch, f->handle, blocks, 1, 1, threads, 1, 1, shared, launch->stream,
-             launch->arguments, NULL);
+    int error = 0;
+    EACH_GPU(gpu, one) {
+        const int g = number_of(gpu, one);
+        void **arguments = launch->arguments;
+        if (g > 0 && !launch->arguments_of) break;
+        if (gpu->n > 1 && launch->arguments_of) arguments = launch->arguments_of(launch->user, g);
+        if (error == 0)
+            error = launch_on(one, launch, f->on[g], ON(gpu, launch->stream, one), arguments);
+    }
     if (error == 0) return REEL_OK;
     snprintf(what, sizeof what, "kernel %s (%d blocks of %d threads, %d bytes of shared memory)",
              f->name, launch->blocks, launch->threads, launch->shared_bytes);

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "cuda/driver/cuda_calls.h"
+#include "cuda/driver/twins.h"
 
 struct cuda_driver {
     void *library;
@@ -31,11 +32,13 @@ enum reel_status cuda_driver_open(struct cuda_driver *driver, const char *folder
 /* Accepts a zeroed or closed one. */
 void cuda_driver_close(struct cuda_driver *driver);
 
+enum { CUDA_UUID = 48 };
+
 /* What can be asked of a GPU without a context. */
 struct cuda_gpu_facts {
     char name[64];
-    char uuid[48]; /* "GPU-01234567-89ab-...": 40 characters */
-    int compute;   /* 90 for 9.0 */
+    char uuid[CUDA_UUID]; /* "GPU-01234567-89ab-...": 40 characters */
+    int compute;          /* 90 for 9.0 */
     int n_sms;
     int shared_bytes; /* a block may have, opt-in */
     int registers;    /* of a SM */
@@ -52,23 +55,36 @@ enum reel_status cuda_gpu_facts(struct cuda_gpu_facts *facts, const struct cuda_
 enum reel_status cuda_gpu_check(const struct cuda_gpu_facts *facts, int index,
                                 struct reel_error *err);
 
+/* One GPU, or several that share a model. Of several, each call below does its work on all of them,
+ * and says what is different. What calls give back, addresses and handles, is the first GPU's; the
+ * others' are known to `twins`. */
 struct cuda_gpu {
     const struct cuda_driver *driver; /* borrowed */
     int index;                        /* N of "gpu:N" */
     int device;                       /* the driver's handle */
     struct cu_context *context;
     struct cuda_gpu_facts facts;
+    int n;                   /* GPUs, of which this is the first */
+    struct cuda_gpu *others; /* [n - 1], each alone; NULL: none */
+    struct cuda_twins *twins;
 };
 
 /* Retains the primary context of GPU `index`. A GPU below sm_75 is REEL_E_UNSUPPORTED, an index
  * there is none for REEL_E_ARGUMENT. */
 enum reel_status cuda_gpu_open(struct cuda_gpu *gpu, const struct cuda_driver *driver, int index,
                                struct reel_error *err);
+/* The same of n GPUs, each once. They are of one kind and reach each other's memory, atomics
+ * included, as GPUs with NVLink do; REEL_E_UNSUPPORTED says which do not. */
+enum reel_status cuda_gpus_open(struct cuda_gpu *gpu, const struct cuda_driver *driver,
+                                const int *indices, int n, struct reel_error *err);
+/* What an address, or a place behind it, is on GPU g of several; 0: the first. */
+cu_address cuda_on(const struct cuda_gpu *gpu, cu_address address, int g);
 /* Accepts a zeroed or closed one. Everything made with it must be gone. */
 void cuda_gpu_close(struct cuda_gpu *gpu);
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+/* Of several GPUs, what is free on the one with the least. */
 enum reel_status cuda_memory(const struct cuda_gpu *gpu, uint64_t *n_free, uint64_t *n_total,
                              struct reel_error *err);
 
@@ -94,8 +110,15 @@ enum reel_status cuda_fill(const struct cuda_gpu *gpu, cu_address to, unsigned c
                            struct cu_stream *stream, struct reel_error *err);
 enum reel_status cuda_upload(const struct cuda_gpu *gpu, cu_address to, const void *from, size_t n,
                              struct cu_stream *stream, struct reel_error *err);
+/* From the first GPU, or from GPU g. Without a stream what the others still do is waited for: they
+ * may be writing there. */
 enum reel_status cuda_download(const struct cuda_gpu *gpu, void *to, cu_address from, size_t n,
                                struct cu_stream *stream, struct reel_error *err);
+enum reel_status cuda_download_of(const struct cuda_gpu *gpu, int g, void *to, cu_address from,
+                                  size_t n, struct reel_error *err);
+/* To GPU g alone, from the host's memory. */
+enum reel_status cuda_upload_of(const struct cuda_gpu *gpu, int g, cu_address to, const void *from,
+                                size_t n, struct reel_error *err);
 enum reel_status cuda_copy(const struct cuda_gpu *gpu, cu_address to, cu_address from, size_t n,
                            struct cu_stream *stream, struct reel_error *err);
 
@@ -103,9 +126,12 @@ enum reel_status cuda_copy(const struct cuda_gpu *gpu, cu_address to, cu_address
  * it done. */
 enum reel_status cuda_queue_copy(const struct cuda_gpu *gpu, cu_address to, cu_address from,
                                  size_t n, struct reel_error *err);
-/* The same from pinned memory of the host, which stays as it is until then. */
+/* The same from pinned memory of the host, which stays as it is until then; to all GPUs, or to GPU
+ * g alone. */
 enum reel_status cuda_queue_upload(const struct cuda_gpu *gpu, cu_address to, const void *from,
                                    size_t n, struct reel_error *err);
+enum reel_status cuda_queue_upload_of(const struct cuda_gpu *gpu, int g, cu_address to,
+                                      const void *from, size_t n, struct reel_error *err);
 
 /* ---- streams and events ---------------------------------------------------------------------- */
 
@@ -121,6 +147,7 @@ enum reel_status cuda_wait(const struct cuda_gpu *gpu, struct cu_stream *stream,
 enum reel_status cuda_poll(const struct cuda_gpu *gpu, struct cu_stream *stream, bool *done,
                            const char *what, struct reel_error *err);
 
+/* Events are the first GPU's. */
 enum reel_status cuda_event_open(const struct cuda_gpu *gpu, struct cu_event **event,
                                  struct reel_error *err);
 void cuda_event_close(const struct cuda_gpu *gpu, struct cu_event *event); /* NULL: nothing */
@@ -140,10 +167,11 @@ void cuda_module_unload(const struct cuda_gpu *gpu, struct cu_module *module); /
 
 struct cuda_function {
     struct cu_function *handle;
-    const char *name; /* the caller's, borrowed */
-    int registers;    /* of a thread */
-    int local_bytes;  /* of a thread: above 0 registers are spilled */
-    int shared_bytes; /* static */
+    struct cu_function *on[CUDA_MOST_GPUS]; /* on each GPU: on[0] is `handle` */
+    const char *name;                       /* the caller's, borrowed */
+    int registers;                          /* of a thread */
+    int local_bytes;                        /* of a thread: above 0 registers are spilled */
+    int shared_bytes;                       /* static */
     int max_threads;
 };
 enum reel_status cuda_function_find(const struct cuda_gpu *gpu, struct cuda_function *function,
@@ -168,6 +196,10 @@ struct cuda_launch {
     bool overlaps;    /* blocks may start before the launch before is over: it waits by itself */
     struct cu_stream *stream;
     void **arguments; /* addresses of the kernel's parameters */
+    /* Several GPUs: makes those of GPU g, which are used before it is called again; NULL: the first
+     * GPU alone is launched on. */
+    void **(*arguments_of)(void *user, int g);
+    void *user;
 };
 enum reel_status cuda_launch(const struct cuda_gpu *gpu, const struct cuda_launch *launch,
                              struct reel_error *err);
