@@ -16,7 +16,7 @@
 
 #define SMALL "n_groups=1,group_sms=2,warps=4"
 
-enum { N_DECODE = 2, N_IDS = 100, PROMPT = 60, SLICE = 4, CONTEXT = 128, N_NEW = 3 };
+enum { N_DECODE = 2, N_IDS = 200, PROMPT = 60, SLICE = 4, CONTEXT = 256, N_NEW = 3 };
 
 struct fixture {
     struct sim_model m;
