@@ -281,6 +281,7 @@ struct reel_plan_options {
     const char
         *gpu_options; /* as in reel_model_options: groups, rings, whether weights stay narrow */
     const char *kv;   /* as in reel_model_options */
+    int n_gpus;       /* of this kind, that share the model; 0: one */
 };
 /* The same with GPU options. Where weights stay narrow their scales are looked at. */
 REEL_API REEL_MUST_USE enum reel_status

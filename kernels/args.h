@@ -5,7 +5,7 @@
 
 #include "tape.h"
 
-enum { ARGS_MAX_STOP_IDS = 32, ARGS_MAX_COLUMNS = 8, MAILBOX_IDS = 1024, MAILBOX_GUESSES = 64 };
+enum { ARGS_MAX_STOP_IDS = 32, ARGS_MAX_COLUMNS = 8, ARGS_MOST_GPUS = 8, MAILBOX_IDS = 1024, MAILBOX_GUESSES = 64 };
 /* In a word of mailbox->ids: the id was a draft that proved right, so it took no pass of its own. */
 #define MAILBOX_DRAFTED 0x80000000u
 
@@ -147,6 +147,18 @@ struct decode_args {
     struct sampling_args sampling;
 };
 
+/* Several GPUs that share a model: each has a launch, with arguments of its own, and this besides. Blocks are counted
+ * through all GPUs. A GPU's block is told apart by its number there, from which everything else follows: its group, its
+ * tape, its rows of the head. On each GPU `tape` of the other arguments is where the first GPU's tapes would begin, if
+ * they lay before its own. */
+struct gpu_args {
+    int gpu; /* this one */
+    long long
+        peers[ARGS_MOST_GPUS - 1]; /* bytes from a word of this GPU's exchanges to the same word of each other GPU */
+    const unsigned char *tape[ARGS_MOST_GPUS]; /* of each GPU, as above */
+    unsigned int *abort[ARGS_MOST_GPUS];       /* of each GPU; who gives up claims the first */
+};
+
 /* One launch of columns.cu (docs/BATCHES.md). Each column is told what a launch of decode.cu for its session alone
  * would be told, and has a mailbox of its own, in which ids, counts and the end mean the same.
  *
@@ -186,6 +198,7 @@ struct wind_args {
     int phase, layer;          /* enum tape_phase; the head's layer is 0 */
     int first_row;             /* counted through all matrices of the phase: q, k, v; or q, k, v, z; or gate, up */
     int n_rows, columns;
+    int first_sm, n_sms; /* that this GPU has; `tape` is where SM 0's tape would begin */
     struct tape_shape shape;
 };
 

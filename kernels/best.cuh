@@ -46,8 +46,8 @@ enum { BEST_SHARE = (P_SMS + LANES - 1) / LANES };
 #define BEST_STOP 0x80000000u
 
 DEV void best_store(const struct worker *w, u64 *to, struct best b, u32 stop) {
-    word_store(to, word_make(b.key, w->epoch));
-    word_store(to + 1, word_make(b.id | stop, w->epoch));
+    word_tell(w, to, word_make(b.key, w->epoch));
+    word_tell(w, to + 1, word_make(b.id | stop, w->epoch));
 }
 
 DEV int best_is_there(const struct worker *w, u64 key, u64 id) {

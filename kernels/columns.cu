@@ -128,7 +128,7 @@ DEV void reduced_start(struct worker *w, int t, float (*kept)[2]) {
             const float *given = a->embeddings + (size_t)t * M_HIDDEN + 2 * r.word;
             kept[n][0] = const_loadf(given), kept[n][1] = const_loadf(given + 1);
         } else {
-            embedding_two(a, column_id(w, r.column), r.word, kept[n]);
+            embedding_two(w, a, column_id(w, r.column), r.word, kept[n]);
         }
     }
 }
@@ -187,7 +187,7 @@ DEV void guesses_publish(struct worker *w) {
         if (w->lane >= GUESSES) continue;
         const u64 word = mapped_load64(&a->mailbox->guesses[position % MAILBOX_GUESSES]);
         const u32 id = (u32)(word >> 32) == position + 1 ? (u32)word : NO_GUESS;
-        word_store(a->words + X_GUESS + w->lane, word_make(id, w->epoch));
+        word_tell(w, a->words + X_GUESS + w->lane, word_make(id, w->epoch));
     }
 }
 #endif
@@ -275,7 +275,7 @@ DEV void block_start(struct worker *w) {
     block_sync();
 }
 
-KERNEL(P_THREADS) columns(const PARAMETER struct columns_args args) {
+KERNEL(P_THREADS) columns(const PARAMETER struct columns_args args GPUS_PARAMETER) {
     u8 *base = shared_base();
     struct worker w;
     w.all = &args;
@@ -285,6 +285,9 @@ KERNEL(P_THREADS) columns(const PARAMETER struct columns_args args) {
     const int thread = (int)shuffle_xor(thread_index(), 0);
     w.warp = thread / LANES, w.lane = thread % LANES;
     w.block = (int)shuffle_xor(block_index(), 0);
+#if P_GPUS > 1
+    w.block += (int)shuffle_xor((u32)gpus.gpu, 0) * GPU_SMS;
+#endif
     w.group = w.block / P_GROUP_SMS, w.member = w.block % P_GROUP_SMS;
     w.full = smem_of(w.s->full), w.empty = smem_of(w.s->empty);
     w.slot = 0, w.parity = 0, w.parts = 0;
@@ -303,6 +306,9 @@ KERNEL(P_THREADS) columns(const PARAMETER struct columns_args args) {
     w.token = 0, w.layer = 0, w.dead = 0;
     w.zero = w.a->patience >> 31;
     block_start(&w);
+#if P_GPUS > 1
+    gpus_keep(w.s, &gpus);
+#endif
     if (w.warp < P_WARPS) {
         REGISTERS_TAKE(P_REGISTERS_CONSUMER);
         consume(&w);

@@ -79,7 +79,7 @@ DEV int column_fetched(const struct worker *w, int column) {
 DEV int column_kv_layer(struct worker *w, struct kv_stream *p, int nth, int column) {
     const struct decode_args *a = &w->all->column[column];
     const int split = (int)(w->splits >> column & 1), step = split ? P_GROUP_SMS : 1;
-    const int row = nth * M_KV_HEADS + w->group * P_GROUP_KV_HEADS;
+    const int row = kv_row(w, nth);
     const int pieces = (int)w->s->kv_items[column] / P_GROUP_KV_HEADS;
     int piece = split ? w->member : 0;
     u8 *page = (u8 *)w->s->kv_first[column];

@@ -56,6 +56,9 @@ enum {
 
 /* columns_shared_bytes (decode_layout.h) counts the same parts. */
 struct ALIGN(16) block_shared {
+#if P_GPUS > 1
+    struct gpu_shared others; /* first: gpus_of */
+#endif
     union column_vectors vectors;
     float part_hidden[COLUMNS][HIDDEN_PARTS];    /* partial sums of qkv, mix and gate_up */
     float part_group[COLUMNS][GROUP_PARTS];      /* those of out and down */

@@ -50,7 +50,7 @@ DEV int item_piece(const struct worker *w, int column, int item) {
     return w->splits >> column & 1 ? w->member + i * P_GROUP_SMS : i;
 }
 DEV u64 item_place(const struct worker *w, int column, int item) {
-    const int row = w->group * P_GROUP_KV_HEADS + item % P_GROUP_KV_HEADS;
+    const int row = kv_row(w, 0) + item % P_GROUP_KV_HEADS;
     return (u64)kv_piece(&w->all->column[column], row, item_piece(w, column, item));
 }
 
@@ -77,7 +77,7 @@ DEV int columns_kv_token(struct worker *w, struct kv_lane *p) {
     columns_looked(w);
     NO_UNROLL
     for (int nth = 0; nth < M_LAYERS - M_DELTA && n;
-         nth++, layer_at += kv_piece_at(M_KV_HEADS, 0, P_KV_PAGE, P_KV_PIECE)) {
+         nth++, layer_at += kv_piece_at(GPU_KV_HEADS, 0, P_KV_PAGE, P_KV_PIECE)) {
         NO_UNROLL
         for (int e = 0; e < n; e++) {
             const u32 of = (u32)entry[e] & ENTRY_BITS;

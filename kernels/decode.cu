@@ -181,7 +181,7 @@ DEV void reduced_start(struct worker *w, int t, float (*kept)[2]) {
             kept[n][0] = const_loadf(given), kept[n][1] = const_loadf(given + 1);
         } else {
             const u32 id = is_given && a->ids ? const_load32((const u32 *)a->ids + t) : w->s->id;
-            embedding_two(a, id, word, kept[n]);
+            embedding_two(w, a, id, word, kept[n]);
         }
     }
 }
@@ -257,7 +257,7 @@ DEV void block_start(struct worker *w) {
     block_sync();
 }
 
-KERNEL(P_THREADS) decode(const PARAMETER struct decode_args args) {
+KERNEL(P_THREADS) decode(const PARAMETER struct decode_args args GPUS_PARAMETER) {
     u8 *base = shared_base();
     struct worker w;
     w.a = &args;
@@ -267,6 +267,9 @@ KERNEL(P_THREADS) decode(const PARAMETER struct decode_args args) {
     const int thread = (int)shuffle_xor(thread_index(), 0);
     w.warp = thread / LANES, w.lane = thread % LANES;
     w.block = (int)shuffle_xor(block_index(), 0);
+#if P_GPUS > 1
+    w.block += (int)shuffle_xor((u32)gpus.gpu, 0) * GPU_SMS;
+#endif
     w.group = w.block / P_GROUP_SMS, w.member = w.block % P_GROUP_SMS;
     w.full = smem_of(w.s->full), w.empty = smem_of(w.s->empty);
     w.slot = 0, w.parity = 0, w.parts = 0;
@@ -278,6 +281,9 @@ KERNEL(P_THREADS) decode(const PARAMETER struct decode_args args) {
     if (w.block == T_ABSENT) return; /* a fault on purpose: all other blocks wait for this one */
 #endif
     block_start(&w);
+#if P_GPUS > 1
+    gpus_keep(w.s, &gpus);
+#endif
     if (w.warp < P_WARPS) {
         REGISTERS_TAKE(P_REGISTERS_CONSUMER);
         consume(&w);

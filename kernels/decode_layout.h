@@ -54,6 +54,7 @@ TAPE_FN int group_digit_words(const struct tape_shape *t) {
 /* What the sizes depend on in a plan, besides the tape's shape. */
 struct decode_block {
     int columns;  /* 0 or 1: decode.cu; more: columns.cu */
+    int gpus;     /* that share the model; 0 or 1: it is alone */
     int overlaid; /* 1: parts of what several columns need share their place; see columns_shared.cuh */
     int follows;  /* 1: columns may follow others */
     int rotary;   /* entries of a head that are rotated */
@@ -62,6 +63,9 @@ struct decode_block {
     int attention_warps;
     int gate_slots; /* sets of gates that a DeltaNet keeps at a time; 0: there is no DeltaNet */
 };
+
+/* Bytes of struct gpu_shared (shared.cuh), with several GPUs. */
+TAPE_FN int gpus_shared_bytes(const struct decode_block *b) { return b->gpus > 1 ? 64 : 0; }
 
 /* Bytes of the partial attention of all warps. */
 TAPE_FN int attention_o_bytes(const struct decode_block *b) {
@@ -112,7 +116,7 @@ TAPE_FN int columns_shared_bytes(const struct tape_shape *t, const struct decode
     const int later = gated > pick ? gated : pick;
     const int tight = b->overlaid, first = parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP], tight);
     const int mix = parts_of_two(&s[TAPE_QKV], &s[TAPE_MIX], tight);
-    int at = x > o ? x : o;                                                     /* x, o; overlaid: attention */
+    int at = gpus_shared_bytes(b) + (x > o ? x : o);                            /* x, o; overlaid: attention */
     at = layout_add(at, 16, 4 * n * (first > mix ? first : mix));               /* part_hidden */
     at += 4 * n * parts_of_two(&s[TAPE_OUT], &s[TAPE_DOWN], tight);             /* part_group */
     at += 2 * 4 * n * PART_STRIDE(t->warps);                                    /* ssq */
@@ -144,7 +148,7 @@ TAPE_FN int decode_shared_bytes(const struct tape_shape *t, const struct decode_
         const int floats = i == TAPE_HEAD ? 0 : PART_FLOATS(g->row_tiles, g->k_parts, 0);
         if (floats > parts) parts = floats;
     }
-    int at = 2 * 4 * parts;                                         /* part */
+    int at = gpus_shared_bytes(b) + 2 * 4 * parts;                  /* part */
     at += 2 * 4 * PART_STRIDE(t->warps);                            /* ssq */
     at += b->gate_slots * 2 * 4 * PART_STRIDE(t->warps);            /* gates */
     at += 2 * 4 * 8 * head->k_tiles;                                /* x */

@@ -54,6 +54,9 @@ enum {
 #define ATTENTION_RESULT    attention
 /* decode_shared_bytes (decode_layout.h) counts the same parts. */
 struct ALIGN(16) block_shared {
+#if P_GPUS > 1
+    struct gpu_shared others; /* first: gpus_of */
+#endif
     float part[2][PARTS];
     float ssq[2][PART_STRIDE(P_WARPS)];               /* sum of squares of each warp's slice of h; the head uses [0] */
 #if M_DELTA

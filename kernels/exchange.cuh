@@ -114,5 +114,10 @@ DEV void publish_pair24(struct worker *w, u64 *to, int row, int rows, float valu
     const float next = shuffle_down_float(value, 1);
     if (row % 2 == 0 && row < rows) word_store(to + row / 2, word_make24(value, next, w->epoch));
 }
+/* The same to all GPUs. */
+DEV void tell_pair24(struct worker *w, u64 *to, int row, int rows, float value) {
+    const float next = shuffle_down_float(value, 1);
+    if (row % 2 == 0 && row < rows) word_tell(w, to + row / 2, word_make24(value, next, w->epoch));
+}
 
 #endif

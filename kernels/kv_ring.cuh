@@ -197,10 +197,10 @@ DEV int kv_lane_token(struct worker *w, struct kv_lane *p, int position) {
     const int first = (split ? w->member : 0) + w->lane / P_GROUP_KV_HEADS * step, head = w->lane % P_GROUP_KV_HEADS;
     const int cap = kv_lane_cap(a);
     const int skips = items % P_ATTENTION_WARPS && w->lane >= items % P_ATTENTION_WARPS; /* in a layer's last round */
-    int row = w->group * P_GROUP_KV_HEADS + head;
+    int row = kv_row(w, 0) + head;
     u8 *of_piece = w->lane < items ? kv_page(a, first) : 0;
     NO_UNROLL
-    for (int nth = 0; nth < M_LAYERS - M_DELTA; nth++, row += M_KV_HEADS) {
+    for (int nth = 0; nth < M_LAYERS - M_DELTA; nth++, row += GPU_KV_HEADS) {
         int piece = first;
         NO_UNROLL
         for (int item = w->lane; item < items; item += P_ATTENTION_WARPS) {
@@ -234,7 +234,7 @@ DEV int kv_token(struct worker *w, struct kv_stream *p, int position) {
     const struct decode_args *a = w->a;
     const int pieces = kv_pieces_mine(w, position), split = position >= a->split_from;
     const int first = split ? w->member : 0, step = split ? P_GROUP_SMS : 1;
-    int row = w->group * P_GROUP_KV_HEADS;
+    int row = kv_row(w, 0);
     p->items = pieces * P_GROUP_KV_HEADS;
     /* The cap keeps exchanges short. Where attention lasts longer than they do, the memory's speed counts: no cap. */
     p->cap = p->items > 4 * P_KV_SLOTS ? P_KV_SLOTS : a->cap_kv;
@@ -242,7 +242,7 @@ DEV int kv_token(struct worker *w, struct kv_stream *p, int position) {
     if (pieces < 1) return 1;
     u8 *page = kv_page(a, first);
     NO_UNROLL
-    for (int nth = 0; nth < M_LAYERS - M_DELTA; nth++, row += M_KV_HEADS) {
+    for (int nth = 0; nth < M_LAYERS - M_DELTA; nth++, row += GPU_KV_HEADS) {
         int piece = first;
         NO_UNROLL
         for (int i = 0; i < pieces; i++) {

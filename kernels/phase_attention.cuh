@@ -329,7 +329,7 @@ DEV void key_round(struct worker *w, int kv_head, const struct rotation *r, u32 
 
 /* Returns the piece of the cache that the current position belongs to. */
 DEV u8 *own_piece(const struct worker *w, int nth, int kv_head, int position) {
-    const int row = nth * M_KV_HEADS + w->group * P_GROUP_KV_HEADS + kv_head;
+    const int row = kv_row(w, nth) + kv_head;
     return kv_piece(w->a, row, position / KV_POSITIONS);
 }
 

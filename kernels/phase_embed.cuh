@@ -15,22 +15,25 @@ DEV struct tape_shape head_shape(void) {
 }
 /* Returns elements 2 pair and 2 pair + 1 of an id's row, where they are bf16. A tied model's row is read out of the
  * head's tiles. */
-DEV u32 embedding_pair(const struct decode_args *a, u32 id, int pair) {
+DEV const u8 *id_tape(const struct worker *w, const struct decode_args *a, u32 id) {
+    return tape_from(w, a, (int)(id / TILE_ROWS % P_SMS));
+}
+DEV u32 embedding_pair(const struct worker *w, const struct decode_args *a, u32 id, int pair) {
     const struct tape_shape shape = head_shape(); /* constants: look-ups divide by shifts */
-    const u8 *row = M_TIED ? a->tape + tape_locate(&shape, TAPE_HEAD, 0, (int)id, 2 * pair)
+    const u8 *row = M_TIED ? id_tape(w, a, id) + tape_locate(&shape, TAPE_HEAD, 0, (int)id, 2 * pair)
                            : (const u8 *)a->embedding + ((size_t)id * M_HIDDEN + 2 * (size_t)pair) * 2;
     const u32 read = const_load32((const u32 *)row);
     return M_TIED ? tile_grain_pair(P_HEAD_FORMAT, read, 2 * pair) : read;
 }
 /* Makes these two elements, also where the head is narrow. */
 enum { NARROW_EMBEDDING = M_TIED && TILE_NARROW(P_HEAD_FORMAT) };
-DEV void embedding_two(const struct decode_args *a, u32 id, int pair, float two[2]) {
+DEV void embedding_two(const struct worker *w, const struct decode_args *a, u32 id, int pair, float two[2]) {
     if (NARROW_EMBEDDING) {
         const struct tape_shape shape = head_shape();
-        tape_two(a->tape, &shape, TAPE_HEAD, (int)id, 2 * pair, P_HEAD_FORMAT, two);
+        tape_two(id_tape(w, a, id), &shape, TAPE_HEAD, (int)id, 2 * pair, P_HEAD_FORMAT, two);
         return;
     }
-    const u32 both = embedding_pair(a, id, pair);
+    const u32 both = embedding_pair(w, a, id, pair);
     two[0] = bf16_low(both), two[1] = bf16_high(both);
 }
 /* Makes h of token t: of args.start where the token has been through the layers, of its given embedding, or of the
@@ -48,7 +51,7 @@ DEV void embed(struct worker *w, int t, u32 id, float *h) {
             const float *e = given + 2 * pair;
             h[2 * i] = const_loadf(e), h[2 * i + 1] = const_loadf(e + 1);
         } else {
-            embedding_two(a, id, pair, h + 2 * i);
+            embedding_two(w, a, id, pair, h + 2 * i);
         }
     }
 }

@@ -24,11 +24,11 @@ DEV void embed_phase(struct prompt_worker *r) {
                 const float *e = a->embeddings + (size_t)t * M_HIDDEN + 2 * pair;
                 low = const_loadf(e), high = const_loadf(e + 1);
             } else {
-                const u32 both = NARROW_EMBEDDING ? 0 : embedding_pair(a, id, pair);
+                const u32 both = NARROW_EMBEDDING ? 0 : embedding_pair(&r->w, a, id, pair);
                 low = bf16_low(both), high = bf16_high(both);
                 if (NARROW_EMBEDDING) {
                     float two[2];
-                    embedding_two(a, id, pair, two);
+                    embedding_two(&r->w, a, id, pair, two);
                     low = two[0], high = two[1];
                 }
             }

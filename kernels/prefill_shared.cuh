@@ -162,8 +162,7 @@ DEV smem stage_free(struct prompt_worker *r) {
         const smem full = smem_of(&r->s->full[r->stage]);
         u32 polls = 0;
         while (!mbar_test(smem_of(&r->s->empty[r->stage]), r->parity ^ 1) && !r->w.dead)
-            if (++polls % POLLS_A_LOOK == 0)
-                r->w.dead = wait_over(r->w.a, WAIT_ROOM, polls, r->parity, full, r->w.token, r->w.layer);
+            if (++polls % POLLS_A_LOOK == 0) r->w.dead = WAIT_OVER(&r->w, WAIT_ROOM, polls, r->parity, full);
         if (FILL_LANES > 1) lanes_agree(&r->w);
     }
     return smem_of(r->stages) + (u32)r->stage * STAGE_BYTES;

@@ -26,6 +26,9 @@ DEV struct worker sampler_worker(const struct decode_args *a, struct block_share
     struct worker w;
     w.a = a, w.s = s;
     w.block = (int)block_index();
+#if P_GPUS > 1
+    w.block += gpus_of(s)->gpus->gpu * GPU_SMS;
+#endif
     w.warp = (int)(thread_index() / LANES), w.lane = (int)(thread_index() % LANES);
     w.epoch = epoch;
     w.token = t, w.layer = M_LAYERS, w.dead = dead;

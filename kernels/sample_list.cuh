@@ -136,14 +136,14 @@ DEV void list_publish(struct worker *w, int at, u32 bar, u32 high, u32 n, int we
     EACH_OWN_ROW(w, row) {
         const u32 key = keys[row];
         if (key < bar || key >= high) continue;
-        word_store(to + LIST_HEAD + shared_add(smem_of(&s->n_own), 1), list_word(w, key, (u32)row));
+        word_tell(w, to + LIST_HEAD + shared_add(smem_of(&s->n_own), 1), list_word(w, key, (u32)row));
     }
     if (w->warp != 0 || w->lane >= LIST_LINE) return;
     const u64 total = weigh ? warps_sum(s->sum[0]) : 0;
-    if (w->lane == 0) word_store(to, list_word(w, bar, n));
-    if (w->lane == 1) word_store(to + 1, list_word(w, (u32)total, 0));
-    if (w->lane == 2) word_store(to + 2, list_word(w, (u32)(total >> 32), 0));
-    if (w->lane >= LIST_HEAD + (int)n) word_store(to + w->lane, list_word(w, 0, 0));
+    if (w->lane == 0) word_tell(w, to, list_word(w, bar, n));
+    if (w->lane == 1) word_tell(w, to + 1, list_word(w, (u32)total, 0));
+    if (w->lane == 2) word_tell(w, to + 2, list_word(w, (u32)(total >> 32), 0));
+    if (w->lane >= LIST_HEAD + (int)n) word_tell(w, to + w->lane, list_word(w, 0, 0));
 }
 
 DEV void item_take(struct worker *w, u64 word, int block, float largest) {

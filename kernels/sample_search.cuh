@@ -83,8 +83,8 @@ DEV void split_publish(const struct worker *w, int round) {
         const struct split part = split_of(w->s->PICK_AT.item[i * SPLITS + w->lane]);
         sum.n += part.n, sum.weight += part.weight;
     }
-    word_store(to, split_tag(w, round) | (sum.weight & SPLIT_WEIGHT));
-    word_store(to + 1, split_tag(w, round) | (u64)sum.n << 20 | sum.weight >> 44);
+    word_tell(w, to, split_tag(w, round) | (sum.weight & SPLIT_WEIGHT));
+    word_tell(w, to + 1, split_tag(w, round) | (u64)sum.n << 20 | sum.weight >> 44);
 }
 
 DEV int split_is_there(u64 tag, u64 a, u64 b) { return a >> 44 == tag >> 44 && b >> 44 == tag >> 44; }

@@ -62,6 +62,17 @@ struct block_shared;
 #define COLUMN_BITS
 #endif
 
+/* ---- several GPUs ---- */
+
+#if P_GPUS > 1
+#define GPUS_PARAMETER , const PARAMETER struct gpu_args gpus
+#else
+#define GPUS_PARAMETER
+#endif
+
+/* SMs, groups and KV heads of each GPU. */
+enum { GPU_SMS = P_SMS / P_GPUS, GPU_GROUPS = P_GROUPS / P_GPUS, GPU_KV_HEADS = M_KV_HEADS / P_GPUS };
+
 /* What one thread knows. Everything but `lane` and `qk_gain` is meant to be the same in all lanes of a warp. */
 struct worker {
     const struct decode_args *a;
@@ -69,7 +80,7 @@ struct worker {
     u8 *ring;    /* [RING_SLOTS][P_SLOT_BYTES] */
     u8 *kv_ring; /* [P_KV_SLOTS][P_KV_PIECE] */
     int warp, lane;
-    int block, group, member; /* block = group * P_GROUP_SMS + member */
+    int block, group, member; /* block = group * P_GROUP_SMS + member, of all GPUs */
     smem full, empty;         /* barriers of slot 0 of the weight ring */
     int slot;                 /* consumers: the next slot of the weight ring */
     u32 parity;
@@ -98,6 +109,52 @@ struct worker {
 #endif
 #endif
 };
+
+/* The first of a layer's rows of K and V that the group has in a page (kv_layout.h). nth: of the layer among those that
+ * attend. A GPU keeps its own groups' heads. */
+DEV int kv_row(const struct worker *w, int nth) {
+    return nth * GPU_KV_HEADS + (P_GPUS > 1 ? w->group % GPU_GROUPS : w->group) * P_GROUP_KV_HEADS;
+}
+
+/* With several GPUs each block's shared memory begins with what a launch knows of the others: kept in registers, it
+ * would push others out through all phases. */
+struct gpu_shared {
+    const struct gpu_args *gpus;
+    long long peers[ARGS_MOST_GPUS - 1]; /* as in gpu_args */
+};
+DEV const struct gpu_shared *gpus_of(const struct block_shared *s) { return (const struct gpu_shared *)s; }
+
+/* All threads of a block that has cleared its shared memory call it, before anything waits. */
+DEV void gpus_keep(struct block_shared *s, const struct gpu_args *gpus) {
+    struct gpu_shared *to = (struct gpu_shared *)s;
+    if (thread_index() == 0) {
+        to->gpus = gpus;
+        for (int i = 0; i < ARGS_MOST_GPUS - 1; i++)
+            to->peers[i] = gpus->peers[i];
+    }
+    block_sync();
+}
+
+/* Stores a word that SMs of all GPUs wait for. `to` is its place on this one. */
+DEV void word_tell(const struct worker *w, u64 *to, u64 word) {
+    word_store(to, word);
+#if P_GPUS > 1
+    UNROLL
+    for (int i = 0; i < P_GPUS - 1; i++)
+        peer_store((u64 *)((u8 *)to + gpus_of(w->s)->peers[i]), word);
+#else
+    (void)w;
+#endif
+}
+
+/* Where an SM's tape would begin if all GPUs' tapes lay one behind the other from here. */
+DEV const u8 *tape_from(const struct worker *w, const struct decode_args *a, int sm) {
+#if P_GPUS > 1
+    return (void)a, gpus_of(w->s)->gpus->tape[sm / GPU_SMS];
+#else
+    return (void)w, (void)sm, a->tape;
+#endif
+}
 
 /* Called before a phase. It hides from the compiler where these numbers come from: what a phase computes from them
  * would otherwise be computed before the loop over layers and would hold registers through all phases. */
@@ -166,9 +223,19 @@ DEV int head_tiles(const struct worker *w) {
 /* A loop that waits calls this now and then, with the number of failed polls so far. Returns 1 when waiting has no
  * point any more. The first block that runs out of patience describes in the mailbox what it waited for. The function
  * is not inlined, because its code would stand in the way of every wait (Qwen3-1.7B waits at 70 places a layer). */
+#if P_GPUS > 1
+#define ABORT_CLAIM gpus->abort[0]
+#define WAIT_OVER(w, kind, polls, want, have)                                                                          \
+    wait_over((w)->a, gpus_of((w)->s)->gpus, kind, polls, want, have, (w)->token, (w)->layer)
+DEV_CALL int wait_over(const struct decode_args *a, const struct gpu_args *gpus, enum wait_kind kind, u32 polls,
+                       u32 want, u32 have, int token, int layer) {
+#else
+#define ABORT_CLAIM                           a->abort
+#define WAIT_OVER(w, kind, polls, want, have) wait_over((w)->a, kind, polls, want, have, (w)->token, (w)->layer)
 DEV_CALL int wait_over(const struct decode_args *a, enum wait_kind kind, u32 polls, u32 want, u32 have, int token,
                        int layer) {
-    if (polls > a->patience && plain_claim(a->abort, ABORT_CLAIMED) == ABORT_NONE) {
+#endif
+    if (polls > a->patience && plain_claim(ABORT_CLAIM, ABORT_CLAIMED) == ABORT_NONE) {
         struct decode_mailbox *m = a->mailbox;
         mapped_store32(&m->fault_wait, (u32)kind);
         mapped_store32(&m->fault_token, (u32)token);
@@ -180,7 +247,13 @@ DEV_CALL int wait_over(const struct decode_args *a, enum wait_kind kind, u32 pol
         fence_system();
         mapped_store32(&m->fault, 1);
         fence_system();
+#if P_GPUS > 1
+        NO_UNROLL
+        for (int g = 0; g < P_GPUS; g++)
+            peer_store32(gpus->abort[g], ABORT_LEAVE);
+#else
         plain_store32(a->abort, ABORT_LEAVE);
+#endif
     }
     return plain_load32(a->abort) == ABORT_LEAVE;
 }
@@ -192,7 +265,7 @@ DEV void lanes_agree(struct worker *w) { w->dead = warp_ballot(w->dead) != 0; }
 enum { POLLS_A_LOOK = 256 };
 DEV int wait_failed(struct worker *w, u32 *polls, enum wait_kind kind, u32 want, u32 have) {
     if (++*polls % POLLS_A_LOOK) return 0;
-    w->dead |= wait_over(w->a, kind, *polls, want, have, w->token, w->layer);
+    w->dead |= WAIT_OVER(w, kind, *polls, want, have);
     lanes_agree(w);
     return w->dead;
 }
@@ -203,7 +276,7 @@ DEV void mbar_wait(struct worker *w, smem bar, u32 parity, enum wait_kind kind) 
     u32 polls = 0;
     NO_UNROLL
     while (!mbar_try(bar, parity) && !w->dead) {
-        if (++polls % POLLS_A_LOOK == 0) w->dead = wait_over(w->a, kind, polls, parity, bar, w->token, w->layer);
+        if (++polls % POLLS_A_LOOK == 0) w->dead = WAIT_OVER(w, kind, polls, parity, bar);
         sleep_ns(20);
     }
 }

@@ -47,10 +47,10 @@ DEV float embedding_of(const struct short_worker *b, int token, int column) {
     if (a->embeddings) return const_loadf(a->embeddings + (size_t)token * M_HIDDEN + column);
     if (NARROW_EMBEDDING) {
         float two[2];
-        embedding_two(a, a->ids ? const_load32((const u32 *)a->ids + token) : 0, column / 2, two);
+        embedding_two(&b->w, a, a->ids ? const_load32((const u32 *)a->ids + token) : 0, column / 2, two);
         return column % 2 ? two[1] : two[0];
     }
-    const u32 both = embedding_pair(a, a->ids ? const_load32((const u32 *)a->ids + token) : 0, column / 2);
+    const u32 both = embedding_pair(&b->w, a, a->ids ? const_load32((const u32 *)a->ids + token) : 0, column / 2);
     return column % 2 ? bf16_high(both) : bf16_low(both);
 }
 DEV void unit_embed(struct short_worker *b) {

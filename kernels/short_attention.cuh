@@ -47,9 +47,7 @@ DEV void attention_prepare(struct short_worker *b) {
 }
 
 /* The row of a page (kv_layout.h) that one of the group's KV heads has. */
-DEV int cache_row(const struct short_worker *b, int kv_head) {
-    return b->w.layer * M_KV_HEADS + b->w.group * P_GROUP_KV_HEADS + kv_head;
-}
+DEV int cache_row(const struct short_worker *b, int kv_head) { return kv_row(&b->w, b->w.layer) + kv_head; }
 
 /* ---- q, k and v of an atom of tokens ---- */
 

@@ -228,26 +228,36 @@ DEV void ring_add(smem dst, const void *src, u32 bytes, smem bar) {
 
 /* ---- between blocks ---- */
 
-/* An exchange word goes in one relaxed access of 8 bytes, so a reader sees its payload and its epoch together. */
+/* An exchange word goes in one relaxed access of 8 bytes, so a reader sees its payload and its epoch together. With
+ * several GPUs others store into this GPU's words. */
+#if P_GPUS > 1
+#define WORD_LOAD "ld.relaxed.sys.global"
+#else
+#define WORD_LOAD "ld.relaxed.gpu.global"
+#endif
 DEV void word_store(u64 *p, u64 v) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+/* Store in another GPU's memory. */
+DEV void peer_store(u64 *p, u64 v) { asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+DEV void peer_store32(u32 *p, u32 v) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
 DEV u64 word_load(const u64 *p) {
     u64 v;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    asm volatile(WORD_LOAD ".u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
     return v;
 }
 /* Loads two neighbouring words; the first one's address is a multiple of 16. The caller checks the epoch of each word
  * by itself. */
 DEV void word_load2(const u64 *p, u64 *a, u64 *b) {
-    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(*a), "=l"(*b) : "l"(p) : "memory");
+    asm volatile(WORD_LOAD ".v2.u64 {%0, %1}, [%2];" : "=l"(*a), "=l"(*b) : "l"(p) : "memory");
 }
 /* Loads the same as four registers: the low and the high half of each word. */
 DEV struct quad word_load4(const u64 *p) {
     struct quad q;
-    asm volatile(
-        "{ .reg .b64 a, b; ld.relaxed.gpu.global.v2.u64 {a, b}, [%4]; mov.b64 {%0, %1}, a; mov.b64 {%2, %3}, b; }"
-        : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w)
-        : "l"(p)
-        : "memory");
+    asm volatile("{ .reg .b64 a, b; " WORD_LOAD ".v2.u64 {a, b}, [%4]; mov.b64 {%0, %1}, a; mov.b64 {%2, %3}, b; }"
+                 : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w)
+                 : "l"(p)
+                 : "memory");
     return q;
 }
 
@@ -293,7 +303,11 @@ DEV void fence_system(void) { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 /* No other thread of the launch comes between the read and the write of these two. plain_claim stores v where there was
  * 0, and returns what was there. */
+#if P_GPUS > 1
+DEV u32 plain_claim(u32 *p, u32 v) { return atomicCAS_system(p, 0u, v); }
+#else
 DEV u32 plain_claim(u32 *p, u32 v) { return atomicCAS(p, 0u, v); }
+#endif
 DEV void plain_add32(u32 *p, u32 v) { (void)atomicAdd(p, v); }
 
 #endif

@@ -117,8 +117,8 @@ DEV void sums_reduce(struct worker *w, int from, int to, float (*kept)[2], enum 
         }
         u64 *h = column_words(w, to, r.column) + 2 * r.word;
         if (!r.there) continue;
-        word_store(h, word_make(float_bits(kept[n][0]), w->epoch));
-        word_store(h + 1, word_make(float_bits(kept[n][1]), w->epoch));
+        word_tell(w, h, word_make(float_bits(kept[n][0]), w->epoch));
+        word_tell(w, h + 1, word_make(float_bits(kept[n][1]), w->epoch));
     }
 }
 #endif

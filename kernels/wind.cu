@@ -17,6 +17,12 @@ DEV int wind_numbers(int format) {
     return TILE_RUNS(format) * TILE_NUMBERS(format);
 }
 
+/* Whether the tile at this place is one of this GPU's SMs. */
+DEV int is_here(const struct wind_args *a, u64 place) {
+    const int sm = (int)(place / a->shape.sm_bytes) - a->first_sm;
+    return sm >= 0 && sm < a->n_sms;
+}
+
 /* Winds such an item of the tile whose first column in the row is `column`; the slice has `left` columns from there
  * on. */
 DEV void wind_number(const struct wind_args *a, const u8 *from, int row, int item, int column, int left) {
@@ -24,7 +30,7 @@ DEV void wind_number(const struct wind_args *a, const u8 *from, int row, int ite
     const int group = TILE_K << TILE_GROUP(format), in_row = TILE_GROUP(format) == TILE_GROUP_ROW;
     const struct tape_place place = tape_place(&a->shape, a->phase, a->layer, row, column);
     u8 *tile = a->tape + place.tile;
-    if (left <= 0) return; /* there is no such tile, and `place` is any */
+    if (left <= 0 || !is_here(a, place.tile)) return; /* without columns left there is no such tile */
     if (!TILE_STEPS(format)) {
         const int run = item % TILE_RUNS(format), number = item / TILE_RUNS(format);
         if (run * width >= left) return;
@@ -73,7 +79,8 @@ DEV void wind_narrow(const struct wind_args *a, const u8 *from, int row, int i, 
             const u32 code = from[group * slice + column];
             word |= (parts == 4 ? code & 15u : code) << tile_code_shift(format, column);
         }
-        plain_store32((u32 *)(a->tape + tape_locate(&a->shape, a->phase, a->layer, row, group * slice + k)), word);
+        const u64 at = tape_locate(&a->shape, a->phase, a->layer, row, group * slice + k);
+        if (is_here(a, at)) plain_store32((u32 *)(a->tape + at), word);
         return;
     }
     wind_number(a, from, row, item - TILE_WORDS_A_ROW, group * slice + k, end - k);
@@ -101,6 +108,6 @@ KERNEL(WIND_THREADS) wind(struct wind_args a) {
         const u16 *from = (const u16 *)a.rows + (u64)(u32)row * (u32)a.columns + k;
         u32 made = tile_grain_make(format, from, a.columns - k);
         u64 at = tape_locate(&a.shape, a.phase, a.layer, a.first_row + row, k);
-        plain_store32((u32 *)(a.tape + at), made);
+        if (is_here(&a, at)) plain_store32((u32 *)(a.tape + at), made);
     }
 }

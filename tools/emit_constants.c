@@ -74,7 +74,8 @@ static enum reel_status read_form(struct plan_options *o, const char *name,
                    name);
 }
 
-static int columns = 1, drafts, layers_format, head_format; /* formats: numbers of tile_format.h */
+static int columns = 1, drafts, gpus = 1, layers_format,
+           head_format; /* formats: numbers of tile_format.h */
 
 static enum reel_status read_wish(struct plan_options *o, const char *text,
                                   struct reel_error *err) {
@@ -94,6 +95,7 @@ static enum reel_status read_wish(struct plan_options *o, const char *text,
         { "prefill_tokens", &o->prefill_tokens },
         { "columns", &columns },
         { "drafts", &drafts },
+        { "gpus", &gpus },
         { "layers", &layers_format },
         { "head", &head_format },
         { "cache", &o->kv_form },
@@ -127,7 +129,9 @@ int main(int argc, char **argv) {
         const int number = i == TAPE_HEAD ? head_format : layers_format;
         if (number) options.formats[i] = number;
     }
-    if (status == REEL_OK) status = plan_make(&plan, &config, gpu, &options, &err);
+    struct gpu_limits limits = *gpu;
+    limits.n_gpus = gpus;
+    if (status == REEL_OK) status = plan_make(&plan, &config, &limits, &options, &err);
     if (status == REEL_OK && columns > 1)
         one = plan, status = plan_columns(&plan, &one, columns, drafts, &err);
     if (status == REEL_OK) status = plan_constants(&plan, &text, &err);

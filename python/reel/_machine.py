@@ -38,17 +38,19 @@ def inspect(name: Name, *, pull: bool = False) -> Dict[str, Any]:
 
 
 def plan(name: Name, *, gpu: Optional[str] = None, gpu_options: Optional[str] = None,
-         kv: Optional[str] = None, pull: bool = False) -> str:
+         kv: Optional[str] = None, n_gpus: int = 1, pull: bool = False) -> str:
     """How the model's work would be split over a GPU's multiprocessors, as text for people.
 
     Args:
         gpu: None for the first GPU of this machine, or a name such as "h200" or "rtx4090".
         kv: "bf16", "int8" or "fp8": how sessions would keep keys and values. None: bf16.
+        n_gpus: how many such GPUs share the model.
     """
     keeper, out, options = Keeper(), ffi.new("char **"), sized("reel_plan_options")
     options.gpu = keeper.text(gpu, "gpu")
     options.gpu_options = keeper.text(gpu_options, "gpu_options")
     options.kv = keeper.text(kv, "kv")
+    options.n_gpus = n_gpus
     call(lib.reel_model_plan_with, keeper.text(find_model(name, pull), "path"), options, out)
     return taken_text(out[0])
 

@@ -23,6 +23,10 @@ static const struct cli_option options[] = {
       .kind = CLI_TEXT,
       .argument = "NAME",
       .help = "the GPU of --plan: h200, rtx4090, ...; without it the first one here" },
+    { .name = "gpus",
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .help = "the plan of --plan for N such GPUs that share the model; default 1" },
     { .name = "gpu-option",
       .kind = CLI_TEXT,
       .argument = "KEY=VALUE",
@@ -270,7 +274,8 @@ static enum reel_status show_plan(const struct cli_args *args, const char *path,
     const struct reel_plan_options wishes = { .size = sizeof wishes,
                                               .gpu = cli_text(args, "gpu", NULL),
                                               .gpu_options = gpu_options,
-                                              .kv = cli_text(args, "kv", NULL) };
+                                              .kv = cli_text(args, "kv", NULL),
+                                              .n_gpus = (int)cli_integer(args, "gpus", 0) };
     if (status == REEL_OK) status = reel_model_plan_with(path, &wishes, plan, err);
     mem_free(gpu_options);
     return status;
@@ -296,6 +301,8 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     json_t *all = NULL;
     if (cli_has(args, "gpu") && !cli_has(args, "plan"))
         return err_set(err, REEL_E_ARGUMENT, "--gpu goes with --plan");
+    if (cli_has(args, "gpus") && !cli_has(args, "plan"))
+        return err_set(err, REEL_E_ARGUMENT, "--gpus goes with --plan");
     if (cli_repeated(args, "gpu-option", 0) && !cli_has(args, "plan"))
         return err_set(err, REEL_E_ARGUMENT, "--gpu-option goes with --plan");
     if (cli_has(args, "json") && cli_has(args, "plan"))

@@ -44,11 +44,16 @@ static bool is_template(const char *text) {
     return strstr(text, "{{") || strstr(text, "{%") || access(text, R_OK) == 0;
 }
 
-/* "gpu:0" and the like. */
-static bool is_numbered_gpu(const char *text) {
+/* "gpu:0", "gpu:0,1", "gpu:all". */
+static bool is_gpu_list(const char *text) {
     if (strncmp(text, "gpu:", 4) != 0) return false;
-    const size_t n = strspn(text + 4, "0123456789");
-    return n > 0 && n < 6 && !text[4 + n];
+    if (strcmp(text + 4, "all") == 0) return true;
+    for (text += 4;; text++) {
+        const size_t digits = strspn(text, "0123456789");
+        text += digits;
+        if (digits == 0 || digits > 5 || (*text && *text != ',')) return false;
+        if (!*text) return true;
+    }
 }
 
 #define NVRTC_DIR                                                                                  \
@@ -71,12 +76,11 @@ static const struct cli_option model_options[] = {
       .kind = CLI_CHOICE,
       .argument = "DEVICE",
       .choices = "auto cpu gpu",
-      .accepts = is_numbered_gpu,
-      .accepted = "gpu:N",
+      .accepts = is_gpu_list,
+      .accepted = "gpu:N gpu:N,M gpu:all",
       .others = "gpu cuda cpu",
-      .help = "auto (a GPU that can run the model, else the CPU), cpu, gpu (the first usable) or "
-              "gpu:N; "
-              "default auto" },
+      .help = "auto (a GPU that can run the model, else the CPU), cpu, gpu (the first usable), "
+              "gpu:N, or several that share the model: gpu:N,M or gpu:all; default auto" },
     { .name = "gpu-option",
       .kind = CLI_TEXT,
       .argument = "KEY=VALUE",

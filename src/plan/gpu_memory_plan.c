@@ -35,7 +35,7 @@ const char *gpu_part_text(enum gpu_part part) { return parts[part].text; }
 static void model_parts(uint64_t *bytes, const struct plan *p, const struct model_config *c) {
     const uint64_t hidden = (uint64_t)c->hidden, layers = (uint64_t)c->n_layers;
     const uint64_t attention = (uint64_t)model_layer_count(c, LAYER_ATTENTION);
-    bytes[GPU_TAPES] = p->tape_bytes;
+    bytes[GPU_TAPES] = p->tape_bytes / (unsigned)p->n_gpus;
     bytes[GPU_EMBEDDING] = plan_embedding_bytes(c);
     bytes[GPU_NORMS] = (2 * layers + 1) * hidden * sizeof(float);
     const uint64_t gains = c->qk_norm ? 2 * (uint64_t)c->head_dim : 0;
@@ -168,7 +168,8 @@ static void session_parts(uint64_t *bytes, const struct plan *p, const struct mo
     const uint64_t stamps = (uint64_t)PROFILE_MARKS(c->n_layers);
     const uint64_t pages = (uint64_t)gpu_kv_pages(p, context);
     bytes[GPU_KV] = pages * p->kv_page_bytes;
-    bytes[GPU_KV_TABLE] = bytes[GPU_KV_TABLE_HOST] = pages * sizeof(uint64_t);
+    bytes[GPU_KV_TABLE] = pages * sizeof(uint64_t);
+    bytes[GPU_KV_TABLE_HOST] = (unsigned)p->n_gpus * pages * sizeof(uint64_t);
     bytes[GPU_STATES] = gpu_state_stride(p) * (1 + MEMORY_PLAN_CHECKPOINTS);
     bytes[GPU_LAST_ROW] = hidden;
     bytes[GPU_OUT] = u64_max(u64_max(row, hidden), OUT_BYTES);

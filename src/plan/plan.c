@@ -53,14 +53,18 @@ static enum reel_status refuse_model(const struct model_config *c, struct reel_e
     return REEL_OK;
 }
 
-static enum reel_status refuse_gpu(const struct gpu_limits *gpu, const struct plan_options *o,
-                                   struct reel_error *err) {
+static enum reel_status refuse_gpu(const struct gpu_limits *gpu, const struct model_config *c,
+                                   const struct plan_options *o, struct reel_error *err) {
     if (gpu->compute < MIN_COMPUTE)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "%s has compute capability %d.%d, at least %d.%d is needed", gpu->name,
                        gpu->compute / 10, gpu->compute % 10, MIN_COMPUTE / 10, MIN_COMPUTE % 10);
     if (gpu->n_sms < 1)
         return err_set(err, REEL_E_UNSUPPORTED, "%s has %d SMs", gpu->name, gpu->n_sms);
+    if (c->n_kv_heads % plan_gpus(gpu))
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%d GPUs cannot share %d KV heads: each must have as many as the others",
+                       plan_gpus(gpu), c->n_kv_heads);
     if (o->compute && (o->compute < MIN_COMPUTE || o->compute > gpu->compute))
         return err_set(err, REEL_E_ARGUMENT,
                        "compute capability %d cannot be compiled for: %s allows %d to %d",
@@ -75,10 +79,17 @@ static enum reel_status refuse_range(const char *what, int value, int low, int h
                    high);
 }
 
-/* Whether groups own whole heads of all kinds. Value heads need no test: their number is a
- * multiple of the key heads'. */
-static bool groups_share(const struct model_config *c, int n_groups) {
-    return c->n_kv_heads % n_groups == 0 && c->delta.key_heads % n_groups == 0;
+/* Whether groups own whole heads of all kinds, and GPUs whole groups. Value heads need no test:
+ * their number is a multiple of the key heads'. */
+static bool groups_share(const struct model_config *c, const struct gpu_limits *gpu, int n_groups) {
+    return c->n_kv_heads % n_groups == 0 && c->delta.key_heads % n_groups == 0 &&
+           n_groups % plan_gpus(gpu) == 0;
+}
+
+/* SMs that a group can have. */
+static int most_group_sms(const struct gpu_limits *gpu, int n_groups) {
+    const int of_gpu = n_groups / plan_gpus(gpu);
+    return of_gpu > 0 ? gpu->n_sms / of_gpu : gpu->n_sms;
 }
 
 static enum reel_status refuse_wishes(const struct plan_options *o, const struct model_config *c,
@@ -87,8 +98,9 @@ static enum reel_status refuse_wishes(const struct plan_options *o, const struct
         const char *what;
         int value, low, high;
     } ranges[] = {
-        { "groups", o->n_groups, 1, c->n_kv_heads < gpu->n_sms ? c->n_kv_heads : gpu->n_sms },
-        { "SMs a group", o->group_sms, 1, gpu->n_sms / (o->n_groups > 0 ? o->n_groups : 1) },
+        { "groups", o->n_groups, plan_gpus(gpu),
+          c->n_kv_heads < plan_all_sms(gpu) ? c->n_kv_heads : plan_all_sms(gpu) },
+        { "SMs a group", o->group_sms, 1, most_group_sms(gpu, o->n_groups) },
         { "warps", o->warps, PLAN_MIN_WARPS, PLAN_MAX_WARPS },
         { "epilogue warps", o->epilogue_warps, 1, 8 },
         { "ring slots", o->ring_slots, 1, 64 },
@@ -120,7 +132,10 @@ static enum reel_status refuse_wishes(const struct plan_options *o, const struct
         return err_set(err, REEL_E_ARGUMENT,
                        "groups %d: %d KV heads need a divisor of theirs, at most %d", o->n_groups,
                        c->n_kv_heads, PLAN_MAX_GROUPS);
-    if (o->n_groups && !groups_share(c, o->n_groups))
+    if (o->n_groups % plan_gpus(gpu))
+        return err_set(err, REEL_E_ARGUMENT, "groups %d: %d GPUs need a multiple of theirs",
+                       o->n_groups, plan_gpus(gpu));
+    if (o->n_groups && !groups_share(c, gpu, o->n_groups))
         return err_set(err, REEL_E_ARGUMENT, "groups %d: they do not share %d linear key heads",
                        o->n_groups, c->delta.key_heads);
     return REEL_OK;
@@ -174,8 +189,9 @@ static void consider_warps(struct search *s, int n_groups, int group_sms) {
 static void consider_all(struct search *s) {
     int most = s->config->n_kv_heads < PLAN_MAX_GROUPS ? s->config->n_kv_heads : PLAN_MAX_GROUPS;
     for (int groups = most; groups >= 1; groups--) {
-        if (!groups_share(s->config, groups) || !allowed(s->options->n_groups, groups)) continue;
-        for (int sms = s->gpu->n_sms / groups; sms >= 1; sms--)
+        if (!groups_share(s->config, s->gpu, groups) || !allowed(s->options->n_groups, groups))
+            continue;
+        for (int sms = most_group_sms(s->gpu, groups); sms >= 1; sms--)
             if (allowed(s->options->group_sms, sms) &&
                 (all_have_rows(s, sms) || s->options->group_sms))
                 consider_warps(s, groups, sms);
@@ -188,7 +204,7 @@ enum reel_status plan_make(struct plan *plan, const struct model_config *config,
     static const struct plan_options none;
     struct search s = { .config = config, .gpu = gpu, .options = options ? options : &none };
     enum reel_status status = refuse_model(config, err);
-    if (status == REEL_OK) status = refuse_gpu(gpu, s.options, err);
+    if (status == REEL_OK) status = refuse_gpu(gpu, config, s.options, err);
     if (status == REEL_OK) status = refuse_wishes(s.options, config, gpu, err);
     if (status != REEL_OK) return status;
     consider_all(&s);

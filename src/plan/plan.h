@@ -34,6 +34,7 @@ struct gpu_limits {
     int registers;         /* of a SM: 65536 */
     int max_threads;       /* of a block at most: 1024 */
     uint64_t memory_bytes; /* of the device; 0: unknown */
+    int n_gpus;            /* that share a model, all like this one; 0 or 1: it is alone */
 };
 
 /* What a caller wishes; 0 leaves the choice to the planner. */
@@ -116,8 +117,9 @@ struct plan_encoder {
 
 struct plan {
     struct gpu_limits gpu;
-    struct tape_shape tape;
-    int columns;   /* of a pass: 1, or as plan_columns was asked */
+    struct tape_shape tape; /* over all SMs of all GPUs: those of the first one come first */
+    int n_gpus;             /* groups of SMs are shared out to them evenly */
+    int columns;            /* of a pass: 1, or as plan_columns was asked */
     bool two_hops; /* sums of out and down: SMs add up shares and hand them round, instead of each
                       SM reading all */
     bool follows;  /* several columns may be of one session, at consecutive positions: drafts. The
@@ -185,11 +187,11 @@ struct plan {
     int cap_layers, cap_head, cap_kv, split_from;
 
     /* what it costs */
-    uint64_t tape_bytes;  /* of all SMs */
-    uint64_t token_bytes; /* that decoding one token reads from the tapes */
-    uint64_t kv_position_bytes;
-    uint64_t kv_page_bytes; /* of a whole page */
-    double imbalance;       /* most loaded SM's bytes a token over the mean of all the GPU's SMs */
+    uint64_t tape_bytes;        /* of all SMs */
+    uint64_t token_bytes;       /* that decoding one token reads from the tapes */
+    uint64_t kv_position_bytes; /* of all GPUs */
+    uint64_t kv_page_bytes;     /* of a whole page, on each GPU */
+    double imbalance; /* most loaded SM's bytes a token over the mean of all the GPU's SMs */
 };
 
 /* Refuses with REEL_E_UNSUPPORTED what the kernels cannot do, saying which number and what is

@@ -65,8 +65,10 @@ static enum reel_status check_groups(const struct plan *p, struct reel_error *er
     if (t->n_groups < 1 || t->n_groups > PLAN_MAX_GROUPS || t->group_sms < 1 ||
         t->n_sms != t->n_groups * t->group_sms)
         REFUSE("%d groups of %d SMs are not %d SMs", t->n_groups, t->group_sms, t->n_sms);
-    if (t->n_sms > p->gpu.n_sms)
-        REFUSE("%d SMs are used, %s has %d", t->n_sms, p->gpu.name, p->gpu.n_sms);
+    if (t->n_groups % p->n_gpus)
+        REFUSE("%d groups are not shared out evenly to %d GPUs", t->n_groups, p->n_gpus);
+    if (plan_gpu_sms(p) > p->gpu.n_sms)
+        REFUSE("%d SMs are used, %s has %d", plan_gpu_sms(p), p->gpu.name, p->gpu.n_sms);
     if (p->group_heads * t->n_groups != p->n_heads ||
         p->group_kv_heads * t->n_groups != p->n_kv_heads ||
         t->group_q != p->group_heads * p->head_dim ||

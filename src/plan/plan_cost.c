@@ -75,7 +75,7 @@ double plan_estimate_us(const struct plan *p) {
     const struct tape_shape *t = &p->tape;
     const double share = plan_share_bytes_us(p->gpu.compute);
     const double most_share = 1.1; /* 120 of an H200's 132 SMs still read all that it gives */
-    double rate = share * p->gpu.n_sms / t->n_sms;
+    double rate = share * plan_all_sms(&p->gpu) / t->n_sms;
     if (rate > share * most_share) rate = share * most_share;
     const double turn_us = 0.25; /* a turn of the one thread that issues copies */
     if (rate > p->slot_bytes / turn_us) rate = p->slot_bytes / turn_us;

@@ -194,6 +194,7 @@ int plan_shared_bytes(const struct plan *p) {
     const struct plan_delta *d = &p->delta;
     const int turns = plan_ceil(d->units, p->tape.group_sms);
     const struct decode_block block = { .columns = p->columns,
+                                        .gpus = p->n_gpus,
                                         .overlaid = p->overlaid,
                                         .follows = p->follows,
                                         .rotary = p->rotary_dim,
@@ -352,8 +353,9 @@ static void count_bytes(struct plan *p) {
             tile_bytes(t->segment[TAPE_HEAD].format);
     p->kv_position_bytes = (uint64_t)(p->kv_piece_bytes / KV_POSITIONS * p->n_kv_heads) *
                            (uint64_t)(t->n_layers - p->delta.n_layers);
-    p->kv_page_bytes = p->kv_position_bytes * (uint64_t)(p->kv_page * KV_POSITIONS);
-    p->imbalance = (double)t->sm_bytes * p->gpu.n_sms / (double)p->token_bytes;
+    p->kv_page_bytes =
+        p->kv_position_bytes * (uint64_t)(p->kv_page * KV_POSITIONS) / (unsigned)p->n_gpus;
+    p->imbalance = (double)t->sm_bytes * plan_all_sms(&p->gpu) / (double)p->token_bytes;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -449,7 +451,7 @@ static void choose_page(struct plan *p, const struct plan_options *o) {
 enum reel_status plan_layout(struct plan *plan, const struct model_config *config,
                              const struct gpu_limits *gpu, const struct plan_choice *choice,
                              const struct plan_options *options, struct reel_error *err) {
-    *plan = (struct plan){ .gpu = *gpu, .columns = 1 };
+    *plan = (struct plan){ .gpu = *gpu, .n_gpus = plan_gpus(gpu), .columns = 1 };
     plan->compute = options->compute ? options->compute : gpu->compute;
     plan->copy = plan->compute >= 90 ? 2 : plan->compute >= 80 ? 1 : 0;
     plan->kv_form = options->kv_form;

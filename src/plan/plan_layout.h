@@ -26,6 +26,12 @@ struct plan_choice {
     int n_groups, group_sms, warps, slot_tiles;
 };
 
+/* How many GPUs share a model, and their SMs. */
+static inline int plan_gpus(const struct gpu_limits *gpu) {
+    return gpu->n_gpus > 1 ? gpu->n_gpus : 1;
+}
+static inline int plan_all_sms(const struct gpu_limits *gpu) { return gpu->n_sms * plan_gpus(gpu); }
+
 static inline int plan_ceil(int a, int b) { return (a + b - 1) / b; }
 static inline int plan_even(int a) { return a + (a & 1); }
 
@@ -42,6 +48,9 @@ static inline int plan_mix_rows(const struct tape_shape *t) {
 static inline uint64_t plan_embedding_bytes(const struct model_config *c) {
     return c->tied ? 0 : (uint64_t)c->vocab * (uint64_t)c->hidden * 2;
 }
+
+/* What each GPU has of the plan's SMs, and of its groups. */
+static inline int plan_gpu_sms(const struct plan *p) { return p->tape.n_sms / p->n_gpus; }
 
 /* How the numbers of the plan's Gated DeltaNets lie in memory. */
 static inline struct delta_layout plan_delta_layout(const struct plan *p) {

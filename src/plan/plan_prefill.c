@@ -130,6 +130,7 @@ static int tokens_that_fit(const struct plan *p, const struct model_config *c, i
 /* Why these kernels cannot read this model's prompts on this GPU; NULL: they can. */
 static const char *refusal(const struct plan *p) {
     const struct plan_delta *d = &p->delta;
+    if (p->n_gpus > 1) return "is for one GPU";
     if (p->copy == 0) return "needs compute capability 8.0 or more";
     if (p->head_dim != 64 && p->head_dim != 128 && p->head_dim != 256)
         return "needs a head_dim of 64, 128 or 256";

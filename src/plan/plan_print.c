@@ -23,11 +23,13 @@ static double mb(uint64_t bytes) { return (double)bytes / 1e6; }
 static void print_machine(struct page *out, const struct plan *p) {
     static const char *const copies[] = { "plain loads", "cp.async", "bulk copies" };
     const struct tape_shape *t = &p->tape;
-    PRINT(out, "plan for %s: %d SMs, compute capability %d.%d, %d KB of shared memory a block\n",
+    PRINT(out, "plan for ");
+    if (p->n_gpus > 1) PRINT(out, "%d times ", p->n_gpus);
+    PRINT(out, "%s: %d SMs, compute capability %d.%d, %d KB of shared memory a block\n",
           p->gpu.name, p->gpu.n_sms, p->gpu.compute / 10, p->gpu.compute % 10,
           p->gpu.shared_bytes >> 10);
     PRINT(out, "  groups          %d of %d SMs (%d of %d SMs work)\n", t->n_groups, t->group_sms,
-          t->n_sms, p->gpu.n_sms);
+          t->n_sms, plan_all_sms(&p->gpu));
     PRINT(out, "  of a group      %d heads, %d KV heads of %d, intermediate %d\n", p->group_heads,
           p->group_kv_heads, p->head_dim, t->group_intermediate);
     if (p->delta.n_layers)
@@ -171,7 +173,7 @@ static void print_phases(struct page *out, const struct plan *p) {
     PRINT(out,
           "  a token reads %.1f MB of %.1f MB of weights; most loaded SM %llu bytes, %.3f times "
           "the mean over all %d SMs\n",
-          mb(p->token_bytes), mb(useful), t->sm_bytes, p->imbalance, p->gpu.n_sms);
+          mb(p->token_bytes), mb(useful), t->sm_bytes, p->imbalance, plan_all_sms(&p->gpu));
 }
 
 /* ---- exchanges and memory -------------------------------------------------------------------- */
@@ -238,7 +240,7 @@ static void print_memory(struct page *out, const struct plan *p, const struct mo
     struct gpu_memory_plan m;
     gpu_memory_plan_fill(&m, p, c, 0, &gpu_memory_usual);
     const uint64_t kv = m.bytes[GPU_KV], states = m.bytes[GPU_STATES];
-    PRINT(out, "\n  GPU memory, MB\n");
+    PRINT(out, "\n  GPU memory, MB%s\n", p->n_gpus > 1 ? ", of each GPU" : "");
     print_model_memory(out, p, &m);
     PRINT(out, "  %-16s %10.1f  besides K and V\n", "a session",
           mb(gpu_memory_of(&m, GPU_OF_SESSION, false) + gpu_memory_of(&m, GPU_OF_USE, false)));
@@ -250,7 +252,7 @@ static void print_memory(struct page *out, const struct plan *p, const struct mo
         PRINT(out, "  %-16s %10.1f  at most: the live one, and %d that are kept\n", "its states",
               mb(states), MEMORY_PLAN_CHECKPOINTS);
     PRINT(out, "  %-16s %10.1f  for %d positions, %llu bytes each\n", "K and V", mb(kv), m.context,
-          (unsigned long long)p->kv_position_bytes);
+          (unsigned long long)p->kv_position_bytes / (unsigned)p->n_gpus);
     PRINT(out, "  %-16s %10.1f", "total", mb(gpu_memory_most(&m)));
     if (p->gpu.memory_bytes == 0)
         PRINT(out, "\n");

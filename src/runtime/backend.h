@@ -12,8 +12,14 @@
 struct backend;       /* one per opened model: weights in the form the device wants */
 struct backend_state; /* one per session: KV cache and scratch */
 
+/* Devices of one kind that run a model together; as a rule one. */
+enum { BACKEND_MOST_DEVICES = 8 };
+struct backend_devices {
+    int n, index[BACKEND_MOST_DEVICES];
+};
+
 struct backend_options {
-    int device; /* what machine_ops.choose found */
+    struct backend_devices devices; /* what machine_ops.choose found */
     const char *cpu_path;
     int n_threads;
     enum reel_rounding rounding;
@@ -31,9 +37,9 @@ struct backend_options {
 };
 
 struct backend_info {
-    const char *name; /* "cpu" */
-    const char *path; /* "avx512" */
-    const char *uuid; /* of the GPU, for the driver's tools; NULL: none */
+    const char *name;  /* "cpu" */
+    const char *path;  /* "avx512" */
+    const char *uuids; /* of the GPUs, for the driver's tools, with commas between; NULL: none */
     int n_threads;
     int host_threads;         /* that what the host does beside it may take; 0: one per core */
     bool weights_are_bf16;    /* every matrix was rounded to bf16; false: they are as stored */
@@ -207,10 +213,10 @@ struct reel_limits_options;
 /* What a backend knows of the machine before it has opened a model. A call that it does not answer
  * is NULL. */
 struct machine_ops {
-    /* Which of its devices "auto", "gpu" (the first that can be used) or "gpu:N" means. Anything
-     * but REEL_OK says why none can be used. */
-    enum reel_status (*choose)(int *device, const char *name, const struct backend_folders *folders,
-                               struct reel_error *err);
+    /* Which of its devices "auto", "gpu" (the first that can be used), "gpu:N", "gpu:N,M" or
+     * "gpu:all" means. Anything but REEL_OK says why they cannot be used. */
+    enum reel_status (*choose)(struct backend_devices *devices, const char *name,
+                               const struct backend_folders *folders, struct reel_error *err);
     /* Whether it has a driver, so that a machine without a usable device deserves a word. */
     bool (*has_driver)(const struct backend_folders *folders);
     /* *devices: a list of objects; *notes (NULL for the CPU): a list of texts, what is missing and
@@ -218,7 +224,7 @@ struct machine_ops {
     enum reel_status (*describe)(json_t **devices, json_t **notes,
                                  const struct backend_folders *folders, struct reel_error *err);
     /* The planner's view of a device. */
-    enum reel_status (*gpu_limits)(struct gpu_limits *limits, int device,
+    enum reel_status (*gpu_limits)(struct gpu_limits *limits, const struct backend_devices *devices,
                                    const struct backend_folders *folders, struct reel_error *err);
     /* What gpu_options (or NULL) ask of the planner; narrow: an enum narrow_wish. */
     enum reel_status (*wishes)(struct plan_options *wishes, int *narrow, const char *gpu_options,
@@ -227,8 +233,9 @@ struct machine_ops {
     enum reel_status (*option)(struct reel_gpu_option *option, int index, struct reel_error *err);
     enum reel_status (*measure)(json_t **out, int device, const struct reel_limits_options *options,
                                 struct reel_error *err);
-    /* Energy since the driver was loaded, and power now, of the device with this uuid. */
-    enum reel_status (*meter_open)(struct backend_meter **out, const char *uuid,
+    /* Energy since the driver was loaded, and power now, of the devices with these uuids, together.
+     */
+    enum reel_status (*meter_open)(struct backend_meter **out, const char *uuids,
                                    const char *cuda_dir, struct reel_error *err);
     enum reel_status (*meter_read)(const struct backend_meter *meter, double *joules, double *watts,
                                    struct reel_error *err);

@@ -14,9 +14,9 @@ enum reel_status device_choose(struct device *device, const char *name,
     if (name && strcmp(name, "cpu") == 0) return REEL_OK;
     if (!device_is_auto(name)) {
         device->ops = &cuda_backend;
-        return gpus->choose(&device->index, name, folders, err);
+        return gpus->choose(&device->devices, name, folders, err);
     }
-    if (gpus->choose(&device->index, "auto", folders, &device->why_not) == REEL_OK)
+    if (gpus->choose(&device->devices, "auto", folders, &device->why_not) == REEL_OK)
         device->ops = &cuda_backend;
     else if (gpus->has_driver(folders))
         return REEL_OK;

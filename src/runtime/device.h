@@ -11,14 +11,14 @@ const struct machine_ops *device_processors(void);
 
 struct device {
     const struct backend_ops *ops;
-    int index; /* among the backend's devices */
+    struct backend_devices devices; /* of the backend */
     /* Of "auto" that came to the CPU: why no GPU can be used; without text where that was not asked
      * or where there is no driver, as on most machines. */
     struct reel_error why_not;
 };
 
-/* name: NULL or "auto" (the first GPU that can be used, else the CPU), "cpu", "gpu", "gpu:N".
- * REEL_E_ARGUMENT for others and for a GPU there is none of. */
+/* name: NULL or "auto" (the first GPU that can be used, else the CPU), "cpu", "gpu", "gpu:N",
+ * "gpu:N,M", "gpu:all". REEL_E_ARGUMENT for others and for a GPU there is none of. */
 enum reel_status device_choose(struct device *device, const char *name,
                                const struct backend_folders *folders, struct reel_error *err);
 

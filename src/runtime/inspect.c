@@ -451,8 +451,9 @@ static enum reel_status find_gpu(struct gpu_limits *limits, const char *name,
         return err_set(err, REEL_E_ARGUMENT, "GPU \"%s\" is unknown; known are %s", name,
                        plan_known_gpus);
     enum reel_status status = device_choose(&device, "gpu", &folders, err);
-    return status == REEL_OK ? device.ops->machine->gpu_limits(limits, device.index, &folders, err)
-                             : status;
+    return status == REEL_OK
+               ? device.ops->machine->gpu_limits(limits, &device.devices, &folders, err)
+               : status;
 }
 
 /* The formats that hold the weights as they are stored, where they stay so. */
@@ -483,6 +484,10 @@ static enum reel_status print_plan(const struct inspection *in,
     enum reel_status status = device_gpus()->wishes(&wishes, &narrow, options->gpu_options, err);
     wishes.kv_form = (int)form;
     if (status == REEL_OK) status = find_gpu(&limits, options->gpu, err);
+    if (status == REEL_OK && (options->n_gpus < 0 || options->n_gpus > BACKEND_MOST_DEVICES))
+        status = err_set(err, REEL_E_ARGUMENT, "%d GPUs: 1 to %d can share a model",
+                         options->n_gpus, BACKEND_MOST_DEVICES);
+    if (status == REEL_OK && options->n_gpus) limits.n_gpus = options->n_gpus;
     if (status == REEL_OK && narrow != NARROW_NEVER)
         status = find_formats(in, (enum narrow_wish)narrow, wishes.formats, err);
     if (status == REEL_OK) status = plan_make(&plan, &in->config, &limits, &wishes, err);

@@ -25,7 +25,7 @@ enum reel_status reel_gpu_limits(const struct reel_limits_options *given, char *
         return err_set(err, REEL_E_ARGUMENT,
                        "device \"%s\": only a GPU is measured; allowed are \"gpu\" and \"gpu:N\"",
                        options.device);
-    status = machine->measure(&all, device.index, &options, err);
+    status = machine->measure(&all, device.devices.index[0], &options, err);
     if (status == REEL_OK) status = json_write(json, all, "the GPU's limits", err);
     json_decref(all);
     return status;
@@ -61,7 +61,7 @@ enum reel_status reel_meter_open(struct reel_meter **out, const struct reel_mode
     status = mem_zeroed(&meter, 1, sizeof *meter, "a meter", err);
     if (status != REEL_OK) return status;
     meter->machine = machine;
-    status = machine->meter_open(&meter->meter, model->backend_info.uuid, cuda_dir, err);
+    status = machine->meter_open(&meter->meter, model->backend_info.uuids, cuda_dir, err);
     if (status == REEL_OK)
         *out = meter;
     else

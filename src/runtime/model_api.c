@@ -112,7 +112,7 @@ static enum reel_status open_source(struct reel_model **out, struct model_source
                                              .n_threads = options->n_threads,
                                              .progress = options->progress,
                                              .progress_user = options->progress_user };
-    const struct backend_options backend = { .device = device->index,
+    const struct backend_options backend = { .devices = device->devices,
                                              .cpu_path = options->cpu_path,
                                              .n_threads = options->n_threads,
                                              .rounding = options->rounding,

@@ -150,8 +150,8 @@ static void misspelt_words_of_every_kind_get_the_nearest(void **state) {
     expect("reel transcribe --format JSON a.wav", 2, "did you mean json?");
     expect("reel run demo --device gppu x", 2, "did you mean gpu?");
     expect("reel run demo --device gpu9x x", 2,
-           "--device: \"gpu9x\" is not one of: auto cpu gpu gpu:N");
-    expect("reel run demo --device gpu: x", 2, "is not one of: auto cpu gpu gpu:N");
+           "--device: \"gpu9x\" is not one of: auto cpu gpu gpu:N gpu:N,M gpu:all");
+    expect("reel run demo --device gpu: x", 2, "is not one of: auto cpu gpu gpu:N gpu:N,M gpu:all");
     expect("reel run demo --cpu-path portabel x", 2, "did you mean portable?");
     expect("reel run demo --device cpu --gpu-option led=5 x", 2, "did you mean lead?");
     expect("reel run demo --gpu-option xyzzy=5 x", 2, "reel help gpu-options lists them");

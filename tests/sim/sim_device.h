@@ -109,6 +109,8 @@ DEV void ring_add(smem dst, const void *src, u32 bytes, smem bar) {
 /* ---- between blocks ---- */
 
 DEV void word_store(u64 *p, u64 v) { sim_ops.store(p, v, 8, SIM_WORD); }
+DEV void peer_store(u64 *p, u64 v) { sim_ops.store(p, v, 8, SIM_PEER); }
+DEV void peer_store32(u32 *p, u32 v) { sim_ops.store(p, v, 4, SIM_PEER); }
 DEV u64 word_load(const u64 *p) { return sim_ops.load(p, 8, SIM_WORD); }
 DEV void word_load2(const u64 *p, u64 *a, u64 *b) {
     if ((unsigned long long)p % 16) sim_ops.fail("word_load2: not on 16 bytes");

@@ -148,6 +148,15 @@ static int start(void **state) {
     good(sim_model_load(&f.m, SMALL, &f.err));
     return 0;
 }
+static int start_pair(void **state) {
+    (void)state;
+    f.gpu = sim_gpu_controls();
+    f.gpu.cuda->gpu.n_sms = 2, f.gpu.cuda->gpu.n_devices = 2;
+    sim_model_open(&f.m, "q3-a");
+    f.m.device = "gpu:0,1";
+    good(sim_model_load(&f.m, SMALL, &f.err));
+    return 0;
+}
 static int stop(void **state) {
     (void)state;
     sim_model_close(&f.m);
@@ -301,8 +310,12 @@ int main(void) {
         in_turn(a_hybrid_ends_there_too),
         in_turn(a_state_is_that_without),
     };
-    /* A run has one half of what one of the models has. */
-    const struct share share = share_of("cuda-drafts", 4);
+    const struct CMUnitTest pair[] = {
+        cmocka_unit_test(the_best_ids_are_those_without),
+        cmocka_unit_test(drawn_ids_are_those_without),
+    };
+    /* A run has one half of what one of the models has, or two GPUs. */
+    const struct share share = share_of("cuda-drafts", 5);
     int failed = 0;
     if (share_has(share, 0) || share_has(share, 1)) {
         SHARE_TESTS("cuda-drafts-dense", 2, tests);
@@ -312,5 +325,6 @@ int main(void) {
         SHARE_TESTS("cuda-drafts-hybrid", 2, hybrid);
         failed += cmocka_run_group_tests(hybrid, start_hybrid, stop_hybrid);
     }
+    if (share_has(share, 4)) failed += cmocka_run_group_tests(pair, start_pair, stop);
     return failed;
 }

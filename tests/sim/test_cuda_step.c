@@ -264,6 +264,17 @@ static int start_model(void **state, const char *id) {
     return 0;
 }
 static int start(void **state) { return start_model(state, "q3-a"); }
+static int start_pair(void **state) {
+    struct fixture *f = &shared;
+    f->gpu = sim_gpu_controls();
+    f->gpu.cuda->settings.in_order = true;
+    f->gpu.cuda->gpu.n_sms = 2, f->gpu.cuda->gpu.n_devices = 2;
+    sim_model_open(&f->m, "q3-a");
+    f->m.device = "gpu:all";
+    good(sim_model_load(&f->m, SMALL, &f->err), f);
+    *state = f;
+    return 0;
+}
 static int start_hybrid(void **state) { return start_model(state, "q35-w"); }
 
 static int stop(void **state) {
@@ -392,6 +403,11 @@ int main(void) {
         cmocka_unit_test(a_batch_that_has_enough_goes_on_later),
         cmocka_unit_test(the_host_draws_while_others_go_on),
     };
-    const int failed = cmocka_run_group_tests(tests, start, stop);
-    return failed + cmocka_run_group_tests(hybrid, start_hybrid, stop);
+    const struct CMUnitTest pair[] = {
+        cmocka_unit_test(sessions_make_the_ids_that_they_make_alone),
+        cmocka_unit_test(the_host_draws_while_others_go_on),
+    };
+    int failed = cmocka_run_group_tests(tests, start, stop);
+    failed += cmocka_run_group_tests(hybrid, start_hybrid, stop);
+    return failed + cmocka_run_group_tests(pair, start_pair, stop);
 }

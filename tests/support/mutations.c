@@ -1360,6 +1360,34 @@ static const struct mutation codes[] = {
 };
 LIST(codes, codes, 8);
 
+/* ---- several GPUs: test_sim_gpus.c ---- */
+
+static const struct mutation gpus[] = {
+    { "sums of out told to the own GPU alone",
+      { IN("phase_out.cuh", "tell_pair24(w, to, mine", "publish_pair24(w, to, mine") } },
+    { "sums that were added up told to the own GPU alone",
+      { IN("two_hops.cuh", "word_tell(w, h + 1,", "word_store(h + 1,") } },
+    { "the best told to the own GPU alone",
+      { IN("best.cuh", "word_tell(w, to + 1,", "word_store(to + 1,") } },
+    { "candidates told to the own GPU alone",
+      { IN("sample_list.cuh", "if (w->lane == 0) word_tell(w, to,",
+           "if (w->lane == 0) word_store(to,") } },
+    { "points of the search told to the own GPU alone",
+      { IN("sample_search.cuh", "word_tell(w, to + 1,", "word_store(to + 1,") } },
+    { "a word told to the others behind its place",
+      { IN("shared.cuh", "gpus_of(w->s)->peers[i]), word);",
+           "gpus_of(w->s)->peers[i]) + 1, word);") } },
+    { "rows of K and V counted through all GPUs",
+      { IN("shared.cuh", "(P_GPUS > 1 ? w->group % GPU_GROUPS : w->group)", "w->group") } },
+    { "another GPU's row of the embedding looked up here",
+      { IN("shared.cuh", "gpus_of(w->s)->gpus->tape[sm / GPU_SMS]", "a->tape") } },
+    { "tiles of other GPUs wound, too",
+      { IN("wind.cu", "return sm >= 0 && sm < a->n_sms;", "return sm >= -1000000;") } },
+    { "a sampler that does not know its GPU",
+      { IN("sample.cuh", "w.block += gpus_of(s)->gpus->gpu * GPU_SMS;", "") } },
+};
+LIST(gpus, gpus, 4);
+
 const struct mutation_list *const mutation_lists[] = { &decode_mutations,
                                                        &hops_mutations,
                                                        &columns_mutations,
@@ -1384,6 +1412,7 @@ const struct mutation_list *const mutation_lists[] = { &decode_mutations,
                                                        &rounded_mutations,
                                                        &codes_mutations,
                                                        &faults_mutations,
+                                                       &gpus_mutations,
                                                        NULL };
 
 /* ---- which of them a run tries ---- */

@@ -348,6 +348,8 @@ enum reel_status narrow_model_load(struct sim_model *m, const struct narrow_form
     if (status != REEL_OK) return status;
     model_handle_stop(m->gpu);
     narrow_model(m->gpu, forms, NARROW_CODES);
-    const struct backend_options o = { .gpu_options = all, .cuda_dir = sim_gpu_folder() };
+    const struct backend_options o = { .devices = { .n = 1 },
+                                       .gpu_options = all,
+                                       .cuda_dir = sim_gpu_folder() };
     return model_handle_start(m->gpu, &cuda_backend, &o, err);
 }

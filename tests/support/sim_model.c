@@ -50,9 +50,15 @@ enum reel_status sim_model_load(struct sim_model *m, const char *options, struct
              "nap_us=500,stage_kb=64,poison=1,columns_wait=1%s%s",
              options ? "," : "", options ? options : "");
     cuda = sim_gpu_current().cuda;
+    const char *const gpus = getenv("REEL_SIM_GPUS"); /* run on so many, in place of one */
+    if (gpus && cuda->gpu.n_devices == 1) {
+        cuda->gpu.n_devices = atoi(gpus);
+        cuda->gpu.n_sms /= cuda->gpu.n_devices;
+        m->device = "gpu:all";
+    }
     const struct reel_model_options o = {
         .size = sizeof o,
-        .device = "gpu",
+        .device = m->device ? m->device : "gpu",
         .gpu_options = all,
         .cuda_dir = sim_gpu_folder(),
         .kv = m->kv,

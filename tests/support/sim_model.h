@@ -8,8 +8,9 @@
 
 struct sim_model {
     char folder[200];
-    const char *kv;   /* as in reel_model_options, of both */
-    int prompt_slice; /* likewise, of the GPU; set before it is loaded */
+    const char *kv;     /* as in reel_model_options, of both */
+    int prompt_slice;   /* likewise, of the GPU; set before it is loaded, as is */
+    const char *device; /* "gpu" when NULL */
     struct reel_model *cpu, *gpu;
     int vocab;
 };

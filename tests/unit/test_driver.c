@@ -187,7 +187,7 @@ static void a_gpus_facts_are_what_the_driver_says(void **state) {
     assert_int_equal(gpu.facts.compute, fake->gpu.compute);
     assert_int_equal(gpu.facts.memory_bytes, fake->gpu.memory_bytes);
     assert_int_equal(strlen(gpu.facts.uuid), strlen("GPU-01234567-89ab-cdef-0123-456789abcdef"));
-    gpu_limits_fill(&limits, &gpu.facts);
+    gpu_limits_fill(&limits, &gpu.facts, 1);
     assert_string_equal(limits.name, fake->gpu.name);
     assert_int_equal(limits.n_sms, fake->gpu.n_sms);
     assert_int_equal(limits.shared_bytes, fake->gpu.shared_bytes);

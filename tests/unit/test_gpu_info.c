@@ -62,7 +62,12 @@ static void some_end(struct some *s) {
 
 static enum reel_status choose(int *index, const char *device, const char *where,
                                struct reel_error *err) {
-    return gpu_choose(index, device, &(struct cuda_folders){ .driver = where }, err);
+    int all[CUDA_MOST_GPUS] = { -1 }, n = 0;
+    const enum reel_status status =
+        gpu_choose(all, &n, device, &(struct cuda_folders){ .driver = where }, err);
+    if (status == REEL_OK) assert_int_equal(n, 1);
+    *index = all[0];
+    return status;
 }
 
 static void auto_and_gpu_take_the_first_that_can_be_used(void **state) {
@@ -128,15 +133,16 @@ static void nvrtc_has_a_folder_of_its_own(void **state) {
     static const char *const compiler[] = { "libnvrtc.so.13", NULL };
     struct reel_error err;
     struct some here, there;
-    int index = -1;
+    int index[CUDA_MOST_GPUS] = { -1 }, n = 0;
     sim_gpu_controls();
     some_start(&here, driver);
     some_start(&there, compiler);
     const struct cuda_folders both = { here.folder, there.folder },
                               swapped = { there.folder, here.folder };
-    if (gpu_choose(&index, "gpu", &both, &err) != REEL_OK) fail_msg("%s", err.text);
-    assert_int_equal(index, 0);
-    assert_int_equal(gpu_choose(&index, "gpu", &swapped, &err), REEL_E_UNSUPPORTED);
+    if (gpu_choose(index, &n, "gpu", &both, &err) != REEL_OK) fail_msg("%s", err.text);
+    assert_int_equal(n, 1);
+    assert_int_equal(index[0], 0);
+    assert_int_equal(gpu_choose(index, &n, "gpu", &swapped, &err), REEL_E_UNSUPPORTED);
     says(err.text, "no NVIDIA driver");
     const struct reel_devices_options options = { .size = sizeof options,
                                                   .cuda_dir = here.folder,

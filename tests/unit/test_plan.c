@@ -1,6 +1,7 @@
 /* The planner: every shape on every known GPU, wishes, refusals, and a checker that finds what was
  * broken on purpose. */
 #include "base/file_map.h"
+#include "kernels/kv_layout.h"
 #include "model/synthetic.h"
 #include "plan/gpu_memory_plan.h"
 #include "plan/plan_layout.h"
@@ -109,6 +110,73 @@ static void qwen3_06b_on_an_h200_is_what_was_measured(void **state) {
     assert_int_equal(p.exchange[X_OUT_SUM].readers, 128);
     assert_int_equal(p.exchange[X_QKV].words, 8 * 256);
     assert_int_equal(p.exchange[X_QKV].readers, 16);
+}
+
+static struct gpu_limits times(const char *name, int n) {
+    struct gpu_limits gpu = *plan_known_gpu(name);
+    gpu.n_gpus = n;
+    return gpu;
+}
+
+/* Groups are shared out to GPUs evenly, none spans two, and each GPU keeps its own part. */
+static void several_gpus_share_the_groups(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *gpu;
+        int n_gpus;
+    } all[] = { { "qwen3-0.6b", "h200", 2 },
+                { "qwen3-8b", "h200", 2 },
+                { "qwen3-4b", "h200", 2 },
+                { "qwen3.5-0.8b", "h200", 2 },
+                { "qwen3-0.6b", "rtx4090", 4 } };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const struct model_config config = config_of(all[i].model);
+        const struct gpu_limits gpu = times(all[i].gpu, all[i].n_gpus);
+        const struct plan one = made(&config, all[i].gpu, NULL);
+        struct reel_error err = { 0 };
+        struct plan p;
+        if (plan_make(&p, &config, &gpu, NULL, &err) != REEL_OK)
+            fail_msg("%s: %s", all[i].model, err.text);
+        check(&p, &config, false);
+        assert_int_equal(p.n_gpus, all[i].n_gpus);
+        assert_int_equal(p.tape.n_groups % p.n_gpus, 0);
+        assert_true(p.tape.n_sms / p.n_gpus <= gpu.n_sms);
+        assert_true(p.tape.n_sms > gpu.n_sms);
+        assert_int_equal(p.kv_page_bytes * (unsigned)p.n_gpus,
+                         p.kv_position_bytes * (unsigned)(p.kv_page * KV_POSITIONS));
+        assert_int_equal(p.prefill_tokens, 0);
+        struct gpu_memory_plan m, whole;
+        gpu_memory_plan_fill(&m, &p, &config, 4096, &gpu_memory_usual);
+        gpu_memory_plan_fill(&whole, &one, &config, 4096, &gpu_memory_usual);
+        assert_int_equal(m.bytes[GPU_TAPES] * (unsigned)p.n_gpus, p.tape_bytes);
+        assert_int_equal(m.bytes[GPU_KV] * (unsigned)p.n_gpus, whole.bytes[GPU_KV]);
+    }
+}
+
+/* Every weight has one place on all GPUs together. */
+static void every_weight_has_one_place_on_several_gpus(void **state) {
+    (void)state;
+    const struct model_config config = config_of("tests/golden/models/q35-c.json");
+    const struct gpu_limits gpu = times("test8", 2);
+    struct reel_error err = { 0 };
+    struct plan p;
+    if (plan_make(&p, &config, &gpu, NULL, &err) != REEL_OK) fail_msg("%s", err.text);
+    check(&p, &config, true);
+}
+
+static void gpus_that_cannot_share_a_model_are_refused(void **state) {
+    (void)state;
+    const struct model_config config = config_of("qwen3-0.6b");
+    const struct gpu_limits three = times("h200", 3), two = times("h200", 2);
+    const struct plan_options odd = { .n_groups = 1 }, large = { .n_groups = 8, .group_sms = 34 };
+    struct reel_error err = { 0 };
+    struct plan p;
+    assert_int_equal(plan_make(&p, &config, &three, NULL, &err), REEL_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "3 GPUs cannot share 8 KV heads"));
+    assert_int_equal(plan_make(&p, &config, &two, &odd, &err), REEL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "groups 1: 2 to 8 are possible here"));
+    assert_int_equal(plan_make(&p, &config, &two, &large, &err), REEL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "SMs a group 34: 1 to 33 are possible here"));
 }
 
 static void qwen35_08b_on_an_h200_has_two_groups(void **state) {
@@ -743,6 +811,9 @@ int main(void) {
     struct CMUnitTest tests[] = {
         cmocka_unit_test(qwen3_06b_on_an_h200_is_what_was_measured),
         cmocka_unit_test(qwen35_08b_on_an_h200_has_two_groups),
+        cmocka_unit_test(several_gpus_share_the_groups),
+        cmocka_unit_test(every_weight_has_one_place_on_several_gpus),
+        cmocka_unit_test(gpus_that_cannot_share_a_model_are_refused),
         in_turn(every_shape_fits_every_large_gpu),
         in_turn(every_other_pair_is_planned_or_refused_in_words),
         in_turn(every_weight_of_small_models_has_one_place_on_every_gpu),

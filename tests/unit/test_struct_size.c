@@ -32,7 +32,7 @@ static const struct sized {
     SIZED(reel_allocator, 40, user),
     SIZED(reel_model_options, 136, kv),
     SIZED(reel_model_info, 224, draft_layers),
-    SIZED(reel_plan_options, 32, kv),
+    SIZED(reel_plan_options, 40, n_gpus),
     SIZED(reel_quantize_options, 48, progress_user),
     SIZED(reel_quantize_result, 48, error),
     SIZED(reel_devices_options, 24, nvrtc_dir),

@@ -128,7 +128,9 @@ static void axes_hold_the_value_of_now_in_order(void **state) {
 
 /* ---- remembering ---- */
 
-static const struct cuda_gpu_facts gpu = { .name = "NVIDIA H200/x", .compute = 90, .n_sms = 132 };
+static const struct cuda_gpu gpu = {
+    .n = 1, .facts = { .name = "NVIDIA H200/x", .compute = 90, .n_sms = 132 }
+};
 static const struct model_config shape = { .n_layers = 28, .hidden = 1024, .vocab = 151936 };
 
 static void spoil(const char *path, const char *from, const char *to) {

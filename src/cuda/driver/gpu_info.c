@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-void gpu_limits_fill(struct gpu_limits *limits, const struct cuda_gpu_facts *facts) {
+void gpu_limits_fill(struct gpu_limits *limits, const struct cuda_gpu_facts *facts, int n) {
     *limits = (struct gpu_limits){ .compute = facts->compute,
                                    .n_sms = facts->n_sms,
+                                   .n_gpus = n,
                                    .shared_bytes = facts->shared_bytes,
                                    .registers = facts->registers,
                                    .max_threads = facts->max_threads,
@@ -20,21 +21,31 @@ void gpu_limits_fill(struct gpu_limits *limits, const struct cuda_gpu_facts *fac
 
 /* ---- choosing ---- */
 
-/* *index = N of "gpu:N", -1 for any GPU. */
-static enum reel_status parse_device(int *index, const char *device, struct reel_error *err) {
-    *index = -1;
-    if (!device || strcmp(device, "auto") == 0 || strcmp(device, "gpu") == 0) return REEL_OK;
-    if (strncmp(device, "gpu:", 4) == 0) {
-        size_t digits = strspn(device + 4, "0123456789");
-        if (digits > 0 && digits < 6 && !device[4 + digits]) {
-            *index = (int)strtol(device + 4, NULL, 10);
-            return REEL_OK;
-        }
+/* The numbers of "N,M" in `text`; 0 when it is something else, or has too many of them. */
+static int parse_numbers(int index[CUDA_MOST_GPUS], const char *text) {
+    for (int n = 0; n < CUDA_MOST_GPUS; text++) {
+        const size_t digits = strspn(text, "0123456789");
+        if (digits == 0 || digits > 5) return 0;
+        index[n++] = (int)strtol(text, NULL, 10);
+        text += digits;
+        if (!*text) return n;
+        if (*text != ',') return 0;
     }
+    return 0;
+}
+
+/* *n numbers of GPUs; 0: any GPU; -1: all there are. */
+static enum reel_status parse_device(int *index, int *n, const char *device,
+                                     struct reel_error *err) {
+    *n = 0;
+    if (!device || strcmp(device, "auto") == 0 || strcmp(device, "gpu") == 0) return REEL_OK;
+    if (strcmp(device, "gpu:all") == 0) *n = -1;
+    if (strncmp(device, "gpu:", 4) == 0 && *n == 0) *n = parse_numbers(index, device + 4);
+    if (*n != 0) return REEL_OK;
     return err_set(err, REEL_E_ARGUMENT,
-                   "device \"%s\" is unknown; allowed are \"auto\", \"cpu\", \"gpu\" and \"gpu:N\" "
-                   "(N counts from 0)",
-                   device);
+                   "device \"%s\" is unknown; allowed are \"auto\", \"cpu\", \"gpu\", \"gpu:N\" (N "
+                   "counts from 0), \"gpu:N,M\" (at most %d) and \"gpu:all\"",
+                   device, CUDA_MOST_GPUS);
 }
 
 static enum reel_status check_compiler(const struct cuda_driver *driver, int compute,
@@ -69,14 +80,33 @@ static enum reel_status choose_any(int *index, const struct cuda_driver *driver,
     return first;
 }
 
-enum reel_status gpu_choose(int *index, const char *device, const struct cuda_folders *folders,
-                            struct reel_error *err) {
+/* Each GPU of a list; all there are where the list is "all". */
+static enum reel_status check_list(int *index, int *n, const struct cuda_driver *driver,
+                                   const struct cuda_folders *folders, struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    if (*n < 0 && driver->n_gpus > CUDA_MOST_GPUS)
+        return err_set(err, REEL_E_ARGUMENT, "%d GPUs: at most %d can share a model; name them",
+                       driver->n_gpus, CUDA_MOST_GPUS);
+    if (*n < 0)
+        for (*n = 0; *n < driver->n_gpus; ++*n)
+            index[*n] = *n;
+    for (int i = 0; i < *n && status == REEL_OK; i++)
+        status = check_gpu(driver, index[i], folders, err);
+    return status;
+}
+
+enum reel_status gpu_choose(int *index, int *n, const char *device,
+                            const struct cuda_folders *folders, struct reel_error *err) {
     struct cuda_driver driver;
-    enum reel_status status = parse_device(index, device, err);
+    enum reel_status status = parse_device(index, n, device, err);
     if (status == REEL_OK) status = cuda_driver_open(&driver, folders->driver, err);
     if (status != REEL_OK) return status;
-    status = *index < 0 ? choose_any(index, &driver, folders, err)
-                        : check_gpu(&driver, *index, folders, err);
+    if (*n == 0) {
+        *n = 1;
+        status = choose_any(index, &driver, folders, err);
+    } else {
+        status = check_list(index, n, &driver, folders, err);
+    }
     cuda_driver_close(&driver);
     return status;
 }

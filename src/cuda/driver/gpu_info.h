@@ -8,13 +8,14 @@ struct gpu_limits; /* plan/plan.h */
 
 #include <jansson.h>
 
-/* The planner's view of a GPU. */
-void gpu_limits_fill(struct gpu_limits *limits, const struct cuda_gpu_facts *facts);
+/* The planner's view of n GPUs of one kind. */
+void gpu_limits_fill(struct gpu_limits *limits, const struct cuda_gpu_facts *facts, int n);
 
-/* Which GPU "auto", "gpu" (the first that can be used) or "gpu:N" means. Anything but REEL_OK says
- * why none can: no driver, no GPU, too old, no NVRTC, no such number. No context is made. */
-enum reel_status gpu_choose(int *index, const char *device, const struct cuda_folders *folders,
-                            struct reel_error *err);
+/* Which GPUs "auto", "gpu" (the first that can be used), "gpu:N", "gpu:N,M" or "gpu:all" means:
+ * *n numbers in index[CUDA_MOST_GPUS]. Anything but REEL_OK says why they cannot be used: no
+ * driver, no GPU, too old, no NVRTC, no such number. No context is made. */
+enum reel_status gpu_choose(int *index, int *n, const char *device,
+                            const struct cuda_folders *folders, struct reel_error *err);
 
 /* *gpus = a list of objects (name, uuid, compute, sms, memory_bytes, memory_free_bytes, driver,
  * nvrtc, power_w, usable, ...); *notes = a list of texts: what is missing and what to do. The

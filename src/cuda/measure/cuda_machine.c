@@ -15,10 +15,12 @@ static struct cuda_folders folders_of(const struct backend_folders *folders) {
     return (struct cuda_folders){ folders->cuda_dir, folders->nvrtc_dir };
 }
 
-static enum reel_status choose(int *device, const char *name, const struct backend_folders *given,
-                               struct reel_error *err) {
+_Static_assert((int)BACKEND_MOST_DEVICES == (int)CUDA_MOST_GPUS, "as many as share a model");
+
+static enum reel_status choose(struct backend_devices *devices, const char *name,
+                               const struct backend_folders *given, struct reel_error *err) {
     const struct cuda_folders folders = folders_of(given);
-    return gpu_choose(device, name, &folders, err);
+    return gpu_choose(devices->index, &devices->n, name, &folders, err);
 }
 
 static bool has_driver(const struct backend_folders *given) {
@@ -34,14 +36,14 @@ static enum reel_status describe(json_t **devices, json_t **notes,
     return gpu_describe(devices, notes, &folders, err);
 }
 
-static enum reel_status facts_of(struct gpu_limits *limits, int device,
+static enum reel_status facts_of(struct gpu_limits *limits, const struct backend_devices *devices,
                                  const struct backend_folders *given, struct reel_error *err) {
     struct cuda_driver driver;
     struct cuda_gpu_facts facts;
     enum reel_status status = cuda_driver_open(&driver, given->cuda_dir, err);
     if (status != REEL_OK) return status;
-    status = cuda_gpu_facts(&facts, &driver, device, err);
-    if (status == REEL_OK) gpu_limits_fill(limits, &facts);
+    status = cuda_gpu_facts(&facts, &driver, devices->index[0], err);
+    if (status == REEL_OK) gpu_limits_fill(limits, &facts, devices->n);
     cuda_driver_close(&driver);
     return status;
 }
@@ -110,7 +112,7 @@ static enum reel_status remember(const struct backend *b, const char *cache_dir,
                                  struct buffer *path, struct reel_error *err) {
     mkdir(cache_dir, 0777); /* may exist; if it cannot be made, writing fails below */
     enum reel_status status =
-        tuned_path(path, cache_dir, &b->gpu.facts, &b->model->config, b->tuning.plan.formats, err);
+        tuned_path(path, cache_dir, &b->gpu, &b->model->config, b->tuning.plan.formats, err);
     return status == REEL_OK ? tuned_write(path->bytes, gpu_options, before, after, err) : status;
 }
 

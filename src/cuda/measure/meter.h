@@ -1,4 +1,4 @@
-/* Energy and power of a GPU, as machine_ops have them. */
+/* Energy and power of GPUs together, as machine_ops have them. */
 #ifndef REEL_CUDA_METER_H
 #define REEL_CUDA_METER_H
 
@@ -6,8 +6,8 @@
 
 struct backend_meter;
 
-enum reel_status cuda_meter_open(struct backend_meter **out, const char *uuid, const char *cuda_dir,
-                                 struct reel_error *err);
+enum reel_status cuda_meter_open(struct backend_meter **out, const char *uuids,
+                                 const char *cuda_dir, struct reel_error *err);
 enum reel_status cuda_meter_read(const struct backend_meter *meter, double *joules, double *watts,
                                  struct reel_error *err);
 void cuda_meter_close(struct backend_meter *meter); /* NULL: nothing */

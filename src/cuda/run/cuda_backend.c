@@ -163,10 +163,21 @@ static void cuda_close(struct backend *b) {
     mem_free(b);
 }
 
+static void list_uuids(struct backend *b) {
+    for (int g = 0; g < b->gpu.n; g++) {
+        const struct cuda_gpu *one = g == 0 ? &b->gpu : &b->gpu.others[g - 1];
+        if (g > 0) strcat(b->uuids, ",");
+        strcat(b->uuids, one->facts.uuid);
+    }
+}
+
 static enum reel_status open_gpu(struct backend *b, const struct backend_options *options,
                                  struct reel_error *err) {
     enum reel_status status = cuda_driver_open(&b->driver, b->tuning.folders.driver, err);
-    if (status == REEL_OK) status = cuda_gpu_open(&b->gpu, &b->driver, options->device, err);
+    if (status == REEL_OK)
+        status =
+            cuda_gpus_open(&b->gpu, &b->driver, options->devices.index, options->devices.n, err);
+    if (status == REEL_OK) list_uuids(b);
     if (status == REEL_OK && !b->gpu.facts.cooperative)
         status = err_set(err, REEL_E_UNSUPPORTED,
                          "%s cannot launch cooperative kernels, which decoding needs",
@@ -187,7 +198,7 @@ static enum reel_status read_tuned(struct backend *b, const struct backend_optio
     if (!b->tuning.tuned || !options->cache_dir || memcmp(wishes, &none, sizeof none) != 0)
         return REEL_OK;
     enum reel_status status =
-        tuned_path(&path, options->cache_dir, &b->gpu.facts, &b->model->config, formats, err);
+        tuned_path(&path, options->cache_dir, &b->gpu, &b->model->config, formats, err);
     if (status == REEL_OK) status = tuned_read(wishes, &damage, path.bytes, err);
     const bool found = memcmp(wishes, &none, sizeof none) != 0;
     if (status == REEL_OK && options->log && (damage || found)) {
@@ -207,7 +218,7 @@ static enum reel_status open_plan(struct backend *b, const struct backend_option
     struct plan_options wishes;
     int formats[TAPE_N_PHASES] = { TILE_BF16 };
     uint64_t n_total = 0;
-    gpu_limits_fill(&limits, &b->gpu.facts);
+    gpu_limits_fill(&limits, &b->gpu.facts, b->gpu.n);
     /* what others have taken is not there for prompts */
     enum reel_status status = cuda_memory(&b->gpu, &limits.memory_bytes, &n_total, err);
     if (plan_keeps_narrow((enum narrow_wish)b->tuning.narrow, &b->model->weights))
@@ -281,7 +292,7 @@ static void cuda_info(const struct backend *b, struct backend_info *info) {
     *info =
         (struct backend_info){ .name = "cuda",
                                .path = b->gpu.facts.name,
-                               .uuid = b->gpu.facts.uuid,
+                               .uuids = b->uuids,
                                .n_threads = 1,
                                /* cuda_load.c rounds them */
                                .weights_are_bf16 = !plan_narrow(&b->plan.tape),

@@ -11,6 +11,7 @@
  *   cuda_kernels   compiling and loading the kernels
  *   cuda_load      weights from the file into the tapes
  *   cuda_launch    one launch: epochs, waiting
+ *   cuda_share     what each of several GPUs is told of it
  *   cuda_fault     what a kernel says that gave up waiting, in words
  *   cuda_prefill   launches that read prompts, and their scratch memory
  *   cuda_packed    many short texts in one pass, and what that takes
@@ -63,7 +64,8 @@ struct backend {
     const struct model *model;
     struct cuda_tuning tuning;
     struct cuda_driver driver;
-    struct cuda_gpu gpu;
+    struct cuda_gpu gpu;                    /* or several */
+    char uuids[CUDA_MOST_GPUS * CUDA_UUID]; /* theirs, with commas between */
     struct plan plan;
     struct gpu_memory_plan memory; /* with the smallest session */
     struct cu_module *module;

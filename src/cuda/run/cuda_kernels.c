@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "cuda/compile/kernel_build.h"
 #include "cuda/run/cuda_backend.h"
+#include "plan/plan_layout.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -212,7 +213,7 @@ static enum reel_status find_short(const struct backend *b, struct cu_module *mo
     if (!module) return REEL_OK;
     enum reel_status status = cuda_function_find(&b->gpu, function, module, "prefill_short", err);
     return status == REEL_OK
-               ? check_resident(b, function, p->tape.n_sms, p->threads, p->short_shared, err)
+               ? check_resident(b, function, plan_gpu_sms(p), p->threads, p->short_shared, err)
                : status;
 }
 
@@ -220,7 +221,7 @@ static enum reel_status find_functions(struct backend *b, struct reel_error *err
     const struct plan *p = &b->plan;
     enum reel_status status = cuda_function_find(&b->gpu, &b->decode, b->module, "decode", err);
     if (status == REEL_OK)
-        status = check_resident(b, &b->decode, p->tape.n_sms, p->threads, p->shared_bytes, err);
+        status = check_resident(b, &b->decode, plan_gpu_sms(p), p->threads, p->shared_bytes, err);
     if (status != REEL_OK || !b->prefill_module) return status;
     for (int i = 0; i < CUDA_PREFILL_KERNELS && status == REEL_OK; i++) {
         const struct cuda_kernel_shape k = cuda_prefill_kernel(b, i);
@@ -329,7 +330,7 @@ enum reel_status cuda_open_columns_kernel(struct backend *b, const struct plan *
     if (status == REEL_OK) status = cuda_function_find(&b->gpu, function, *module, "columns", err);
     if (status == REEL_OK)
         status =
-            check_resident(b, function, plan->tape.n_sms, plan->threads, plan->shared_bytes, err);
+            check_resident(b, function, plan_gpu_sms(plan), plan->threads, plan->shared_bytes, err);
     buffer_release(&constants);
     return status;
 }

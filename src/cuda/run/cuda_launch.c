@@ -1,6 +1,8 @@
 /* One launch: what the decode kernel may use of the epochs, reading its ids while it runs, and what
  * happens when a kernel fails, hangs or is stopped. */
 #include "cuda/run/cuda_launch.h"
+#include "cuda/run/cuda_share.h"
+#include "plan/plan_layout.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -167,8 +169,11 @@ void cuda_args_start(const struct backend_state *s, struct decode_args *args) {
 static enum reel_status launch_decode(struct backend *b, struct decode_args *args,
                                       struct reel_error *err) {
     void *arguments[] = { args };
+    struct cuda_shared_args shared = { .b = b, .decode = args };
     const struct cuda_launch launch = { .function = &b->decode,
-                                        .blocks = b->plan.tape.n_sms,
+                                        .arguments_of = cuda_share_args,
+                                        .user = &shared,
+                                        .blocks = plan_gpu_sms(&b->plan),
                                         .threads = b->plan.threads,
                                         .shared_bytes = b->plan.shared_bytes,
                                         .cooperative = true,
@@ -232,6 +237,12 @@ static enum reel_status queue_launches(struct cuda_run *run, struct prefill_args
     return status;
 }
 
+/* Where a launch could not be queued on all GPUs, those that have it wait for the others in vain.
+ */
+static enum reel_status lose_others(struct backend *b, struct reel_error *err) {
+    return b->gpu.n > 1 ? cuda_lose(b, err) : REEL_OK;
+}
+
 enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
                              struct prefill_args *prefill, struct decode_args *decode,
                              struct reel_error *err) {
@@ -243,6 +254,7 @@ enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
     pthread_mutex_lock(&b->mutex);
     status = queue_launches(run, prefill, decode, err);
     pthread_mutex_unlock(&b->mutex);
+    if (status != REEL_OK) (void)lose_others(b, err);
     run->submitted_ms = run->news_ms = run->looked_ms = clock_ms();
     if (status != REEL_OK && run->n_launches > 0) { /* the first of two must be over all the same */
         run->mailbox = s->mapped.prefill_mailbox;
@@ -451,8 +463,11 @@ static enum reel_status queue_columns(struct cuda_run *run, const struct cuda_co
                                       struct reel_error *err) {
     struct backend *b = run->state->backend;
     void *arguments[] = { launch->args };
+    struct cuda_shared_args shared = { .b = b, .columns = launch->args };
     const struct cuda_launch kernel = { .function = launch->function,
-                                        .blocks = launch->plan->tape.n_sms,
+                                        .arguments_of = cuda_share_args,
+                                        .user = &shared,
+                                        .blocks = plan_gpu_sms(launch->plan),
                                         .threads = launch->plan->threads,
                                         .shared_bytes = launch->plan->shared_bytes,
                                         .cooperative = true,
@@ -484,6 +499,7 @@ enum reel_status cuda_submit_columns(struct cuda_run *run, const struct cuda_col
     pthread_mutex_lock(&b->mutex);
     status = queue_columns(run, launch, err);
     pthread_mutex_unlock(&b->mutex);
+    if (status != REEL_OK) (void)lose_others(b, err);
     run->submitted_ms = run->news_ms = run->looked_ms = clock_ms();
     run->over = status != REEL_OK;
     return status;

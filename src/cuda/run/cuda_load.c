@@ -10,7 +10,9 @@
 #include "base/thread_pool.h"
 #include "cuda/run/cuda_backend.h"
 #include "cuda/run/cuda_memory.h"
+#include "cuda/run/cuda_share.h"
 #include "cuda/run/narrow_rows.h"
+#include "plan/plan_layout.h"
 
 #include <assert.h>
 #include <string.h>
@@ -115,6 +117,23 @@ static void fill_share(void *user, int thread, int n_threads) {
 
 /* ---- from a stage to its place ---- */
 
+struct wind_launch {
+    const struct backend *b;
+    const struct wind_args *args;
+    struct wind_args own;
+    void *arguments[1];
+};
+
+static void **wind_args_of(void *user, int g) {
+    struct wind_launch *w = user;
+    w->own = *w->args;
+    w->own.tape = cuda_pointer(cuda_share_tape(w->b, g));
+    w->own.rows = cuda_pointer(cuda_on(&w->b->gpu, (cu_address)(uintptr_t)w->args->rows, g));
+    w->own.first_sm = g * w->args->n_sms;
+    w->arguments[0] = &w->own;
+    return w->arguments;
+}
+
 static enum reel_status launch_wind(struct loader *l, const struct stage *stage,
                                     const struct block *k, struct reel_error *err) {
     const struct backend *b = l->b;
@@ -125,7 +144,9 @@ static enum reel_status launch_wind(struct loader *l, const struct stage *stage,
                               .first_row = k->source->first_row + k->first,
                               .n_rows = k->n_rows,
                               .columns = k->source->m->columns,
+                              .n_sms = plan_gpu_sms(&b->plan),
                               .shape = b->plan.tape };
+    struct wind_launch each = { .b = b, .args = &args };
     void *arguments[] = { &args };
     const int format = b->plan.tape.segment[k->source->phase].format;
     const int grain = TILE_NARROW(format) ? 4 : tile_grain(format); /* about a word of codes */
@@ -135,6 +156,8 @@ static enum reel_status launch_wind(struct loader *l, const struct stage *stage,
     const struct cuda_launch launch = { .function = &l->wind,
                                         .blocks = (int)(blocks < most ? blocks : most),
                                         .threads = WIND_THREADS,
+                                        .arguments_of = wind_args_of,
+                                        .user = &each,
                                         .stream = stage->stream,
                                         .arguments = arguments };
     return cuda_launch(&b->gpu, &launch, err);

@@ -34,7 +34,7 @@ enum reel_status cuda_pages_open(struct backend_state *s, struct reel_error *err
         mem_zeroed(&p->page, (size_t)p->most, sizeof *p->page, "a table of pages", err);
     if (status == REEL_OK)
         status = cuda_part_host_alloc(&b->gpu, &s->memory, GPU_KV_TABLE_HOST, &table, &mapped, err);
-    if (table) memset(table, 0, (size_t)p->most * sizeof *p->table);
+    if (table) memset(table, 0, (size_t)(b->gpu.n * p->most) * sizeof *p->table);
     p->table = table;
     if (status == REEL_OK)
         status = cuda_part_alloc(&b->gpu, &s->memory, GPU_KV_TABLE, &p->device, err);
@@ -138,8 +138,15 @@ void cuda_pages_share(struct backend_state *dst, const struct backend_state *src
 enum reel_status cuda_pages_queue_table(struct backend_state *s, struct reel_error *err) {
     struct cuda_pages *p = &s->pages;
     if (p->n_stale == 0) return REEL_OK;
-    enum reel_status status = cuda_queue_upload(&s->backend->gpu, p->device, p->table,
-                                                (size_t)p->n_stale * sizeof *p->table, err);
+    const struct cuda_gpu *gpu = &s->backend->gpu;
+    const size_t n = (size_t)p->n_stale * sizeof *p->table;
+    enum reel_status status = cuda_queue_upload_of(gpu, 0, p->device, p->table, n, err);
+    for (int g = 1; g < gpu->n && status == REEL_OK; g++) {
+        unsigned long long *table = p->table + (size_t)g * (size_t)p->most;
+        for (int i = 0; i < p->n_stale; i++)
+            table[i] = cuda_on(gpu, p->table[i], g);
+        status = cuda_queue_upload_of(gpu, g, p->device, table, n, err);
+    }
     if (status == REEL_OK) p->n_stale = 0;
     return status;
 }

@@ -17,7 +17,7 @@ enum reel_status cuda_pages_open_pool(struct backend *b, struct reel_error *err)
 /* What a session holds. A page is known by the number that the pool gave it. */
 struct cuda_pages {
     int *page;                 /* [most] page numbers; -1 from n on */
-    unsigned long long *table; /* [most] pinned: their addresses */
+    unsigned long long *table; /* [GPUs][most] pinned: their addresses on each GPU */
     int n, most;
     cu_address device; /* the same table, for kernels */
     int n_stale;       /* entries of the table that have yet to go to the device: all before this */

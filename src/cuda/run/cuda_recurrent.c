@@ -1,8 +1,13 @@
 #include "cuda/run/cuda_recurrent.h"
 
+#include "base/memory.h"
 #include "cuda/run/cuda_backend.h"
 #include "cuda/run/cuda_memory.h"
 #include "cuda/run/cuda_state.h"
+#include "kernels/delta_layout.h"
+#include "plan/plan_layout.h"
+
+#include <string.h>
 
 #include <stdio.h>
 
@@ -187,14 +192,53 @@ static const struct cuda_piece *state_of(const struct backend_state *s, int n) {
     return &r->kept[checkpoints_find(&r->checkpoints, n)];
 }
 
+/* From float `first` on there are n of each of `heads`: copies GPU g's share of the heads. */
+static void take_heads(unsigned char *to, const unsigned char *from, size_t first, size_t n,
+                       int heads, int g, int n_gpus) {
+    const size_t own = n * (size_t)(heads / n_gpus) * sizeof(float);
+    const size_t at = first * sizeof(float) + (size_t)g * own;
+    memcpy(to + at, from + at, own);
+}
+
+/* Each GPU keeps room for the whole state (delta_layout.h), in which its own heads' part counts. */
+static void take_gpu(const struct backend *b, unsigned char *to, const unsigned char *from, int g) {
+    const struct plan_delta *d = &b->plan.delta;
+    const struct delta_layout at = plan_delta_layout(&b->plan);
+    const size_t windows = (size_t)d->state_bytes / sizeof(float), past = (size_t)d->taps - 1;
+    const size_t key = (size_t)d->key_dim * past, value = (size_t)d->value_dim * past;
+    const int n = b->gpu.n;
+    for (int nth = 0; nth < d->n_layers; nth++) {
+        const size_t state = delta_state(&at, nth, 0, 0), q = windows + delta_window(&at, nth, 0);
+        const size_t k = q + key * (size_t)d->key_heads, v = k + key * (size_t)d->key_heads;
+        take_heads(to, from, state, (size_t)(d->value_dim * d->key_dim), d->value_heads, g, n);
+        take_heads(to, from, q, key, d->key_heads, g, n);
+        take_heads(to, from, k, key, d->key_heads, g, n);
+        take_heads(to, from, v, value, d->value_heads, g, n);
+    }
+}
+
+static enum reel_status save_state(const struct backend *b, const struct cuda_piece *piece,
+                                   unsigned char *bytes, size_t n, struct reel_error *err) {
+    unsigned char *others = NULL;
+    enum reel_status status = cuda_download(&b->gpu, bytes, piece->at, n, NULL, err);
+    if (status == REEL_OK && b->gpu.n > 1)
+        status = mem_zeroed(&others, n, 1, "another GPU's states", err);
+    for (int g = 1; g < b->gpu.n && status == REEL_OK; g++) {
+        status = cuda_download_of(&b->gpu, g, others, piece->at, n, err);
+        if (status == REEL_OK) take_gpu(b, bytes, others, g);
+    }
+    mem_free(others);
+    return status;
+}
+
 enum reel_status cuda_recurrent_save(const struct backend_state *s, int n, void *bytes,
                                      struct reel_error *err) {
-    const struct cuda_gpu *gpu = &s->backend->gpu;
+    const struct backend *b = s->backend;
     const size_t one = cuda_recurrent_saved_bytes(s, n, false);
     if (one == 0) return REEL_OK;
-    enum reel_status status = cuda_download(gpu, bytes, state_of(s, n)->at, one, NULL, err);
+    enum reel_status status = save_state(b, state_of(s, n), bytes, one, err);
     if (status != REEL_OK || !cuda_recurrent_has_before(s, n)) return status;
-    return cuda_download(gpu, (unsigned char *)bytes + one, state_of(s, n - 1)->at, one, NULL, err);
+    return save_state(b, state_of(s, n - 1), (unsigned char *)bytes + one, one, err);
 }
 
 enum reel_status cuda_recurrent_restore(struct backend_state *s, int n, const void *bytes,

@@ -33,13 +33,15 @@ static enum reel_status need_stage(struct backend *b, struct reel_error *err) {
 
 /* ---- rows and pages ---- */
 
-/* How rows lie in the bytes and in pages. */
+/* How rows lie in the bytes and in pages. The bytes have the rows of all KV heads, a GPU's pages
+ * those of its own. */
 struct walk {
-    int n_rows;      /* layers * kv_heads */
-    int n_pages;     /* the last one perhaps not full */
-    size_t row;      /* bytes of one, as saved */
-    size_t page_row; /* of one in a page */
-    int at_once;     /* rows of a page that go in one copy */
+    int heads, own_heads; /* KV heads of the model, and of a GPU */
+    int n_rows;           /* layers * own_heads */
+    int n_pages;          /* the last one perhaps not full */
+    size_t row;           /* bytes of one, as saved */
+    size_t page_row;      /* of one in a page */
+    int at_once;          /* rows of a page that go in one copy */
 };
 
 static struct walk walk_of(const struct backend_state *s, int n) {
@@ -48,7 +50,10 @@ static struct walk walk_of(const struct backend_state *s, int n) {
     const struct plan *p = &b->plan;
     const size_t piece = (size_t)p->kv_piece_bytes, page_row = (size_t)p->kv_page * piece;
     const size_t at_once = page_row ? (size_t)b->memory.bytes[GPU_SAVED] / page_row : 0;
-    return (struct walk){ .n_rows = model_layer_count(c, LAYER_ATTENTION) * c->n_kv_heads,
+    const int own_heads = c->n_kv_heads / b->gpu.n;
+    return (struct walk){ .heads = c->n_kv_heads,
+                          .own_heads = own_heads,
+                          .n_rows = model_layer_count(c, LAYER_ATTENTION) * own_heads,
                           .n_pages = gpu_kv_pages(p, n),
                           .row = (size_t)kv_pieces(n) * piece,
                           .page_row = page_row,
@@ -77,9 +82,10 @@ static cu_address part_address(const struct backend_state *s, const struct walk 
     return (cu_address)s->pages.table[part->page] + (cu_address)((size_t)part->row * w->page_row);
 }
 
-/* Where a page's part of a row begins among the saved bytes, and its bytes. */
-static size_t saved_at(const struct walk *w, int page, int row) {
-    return (size_t)row * w->row + (size_t)page * w->page_row;
+/* Where a page's part of a row of GPU g begins among the saved bytes, and its bytes. */
+static size_t saved_at(const struct walk *w, int g, int page, int row) {
+    const int of_all = row / w->own_heads * w->heads + g * w->own_heads + row % w->own_heads;
+    return (size_t)of_all * w->row + (size_t)page * w->page_row;
 }
 static size_t saved_row_bytes(const struct walk *w, int page) {
     const size_t left = w->row - (size_t)page * w->page_row;
@@ -90,7 +96,7 @@ static size_t saved_row_bytes(const struct walk *w, int page) {
 
 size_t cuda_saved_bytes(const struct backend_state *s, int n) {
     const struct walk w = walk_of(s, n);
-    return (size_t)w.n_rows * w.row;
+    return (size_t)s->backend->gpu.n * (size_t)w.n_rows * w.row;
 }
 
 static void clear_piece_rest(unsigned char *piece, const struct plan *p, int kept) {
@@ -99,41 +105,65 @@ static void clear_piece_rest(unsigned char *piece, const struct plan *p, int kep
         if (kv_byte_position(p->kv_form, p->head_dim, at) >= kept) memset(piece + at, 0, step);
 }
 
-static void take_rows(const struct walk *w, const struct part *part, const unsigned char *stage,
-                      unsigned char *bytes) {
+static void take_rows(const struct walk *w, int g, const struct part *part,
+                      const unsigned char *stage, unsigned char *bytes) {
     const size_t n = saved_row_bytes(w, part->page);
     for (int i = 0; i < part->n_rows; i++)
-        memcpy(bytes + saved_at(w, part->page, part->row + i), stage + (size_t)i * w->page_row, n);
+        memcpy(bytes + saved_at(w, g, part->page, part->row + i), stage + (size_t)i * w->page_row,
+               n);
 }
 
 /* What lies behind the saved bytes of a page's rows is never read before it is written. */
-static void put_rows(const struct walk *w, const struct part *part, unsigned char *stage,
+static void put_rows(const struct walk *w, int g, const struct part *part, unsigned char *stage,
                      const unsigned char *bytes, bool poison) {
     const size_t n = saved_row_bytes(w, part->page);
     for (int i = 0; i < part->n_rows; i++) {
         unsigned char *row = stage + (size_t)i * w->page_row;
-        memcpy(row, bytes + saved_at(w, part->page, part->row + i), n);
+        memcpy(row, bytes + saved_at(w, g, part->page, part->row + i), n);
         memset(row + n, poison ? NAN_BYTE : 0, w->page_row - n);
     }
+}
+
+/* Reads what GPU g has. */
+static enum reel_status read_gpu(const struct backend_state *s, int g, const struct walk *w,
+                                 unsigned char *bytes, struct reel_error *err) {
+    struct backend *b = s->backend;
+    struct part part = { 0 };
+    enum reel_status status = REEL_OK;
+    while (status == REEL_OK && next_part(w, &part)) {
+        status = cuda_download_of(&b->gpu, g, b->stage.host, part_address(s, w, &part),
+                                  part_bytes(w, &part), err);
+        if (status == REEL_OK) take_rows(w, g, &part, b->stage.host, bytes);
+    }
+    return status;
 }
 
 enum reel_status cuda_saved_read(const struct backend_state *s, int n, unsigned char *bytes,
                                  struct reel_error *err) {
     struct backend *b = s->backend;
     const struct walk w = walk_of(s, n);
-    const int rest = n % KV_POSITIONS;
-    struct part part = { 0 };
+    const int rest = n % KV_POSITIONS, all = b->gpu.n * w.n_rows;
     if (n == 0) return REEL_OK;
     pthread_mutex_lock(&b->stage.mutex);
     enum reel_status status = need_stage(b, err);
-    while (status == REEL_OK && next_part(&w, &part)) {
-        status = cuda_download(&b->gpu, b->stage.host, part_address(s, &w, &part),
-                               part_bytes(&w, &part), NULL, err);
-        if (status == REEL_OK) take_rows(&w, &part, b->stage.host, bytes);
-    }
+    for (int g = 0; g < b->gpu.n && status == REEL_OK; g++)
+        status = read_gpu(s, g, &w, bytes, err);
     pthread_mutex_unlock(&b->stage.mutex);
-    for (int row = 1; rest && row <= w.n_rows && status == REEL_OK; row++)
+    for (int row = 1; rest && row <= all && status == REEL_OK; row++)
         clear_piece_rest(bytes + (size_t)row * w.row - b->plan.kv_piece_bytes, &b->plan, rest);
+    return status;
+}
+
+static enum reel_status write_gpu(struct backend_state *s, int g, const struct walk *w,
+                                  const unsigned char *bytes, struct reel_error *err) {
+    struct backend *b = s->backend;
+    struct part part = { 0 };
+    enum reel_status status = REEL_OK;
+    while (status == REEL_OK && next_part(w, &part)) {
+        put_rows(w, g, &part, b->stage.host, bytes, b->tuning.poison);
+        status = cuda_upload_of(&b->gpu, g, part_address(s, w, &part), b->stage.host,
+                                part_bytes(w, &part), err);
+    }
     return status;
 }
 
@@ -141,15 +171,11 @@ enum reel_status cuda_saved_write(struct backend_state *s, int n, const unsigned
                                   struct reel_error *err) {
     struct backend *b = s->backend;
     const struct walk w = walk_of(s, n);
-    struct part part = { 0 };
     if (n == 0) return REEL_OK;
     pthread_mutex_lock(&b->stage.mutex);
     enum reel_status status = need_stage(b, err);
-    while (status == REEL_OK && next_part(&w, &part)) {
-        put_rows(&w, &part, b->stage.host, bytes, b->tuning.poison);
-        status = cuda_upload(&b->gpu, part_address(s, &w, &part), b->stage.host,
-                             part_bytes(&w, &part), NULL, err);
-    }
+    for (int g = 0; g < b->gpu.n && status == REEL_OK; g++)
+        status = write_gpu(s, g, &w, bytes, err);
     pthread_mutex_unlock(&b->stage.mutex);
     return status;
 }

@@ -12,14 +12,16 @@
 enum { FORMAT = 1, SHAPE_DIGITS = 16, MOST_BYTES = 4096 };
 
 /* What decides how fast a setting is, besides the kernels themselves. */
-static enum reel_status shape_hash(char hash[SHA256_HEX], const struct cuda_gpu_facts *gpu,
+static enum reel_status shape_hash(char hash[SHA256_HEX], const struct cuda_gpu *set,
                                    const struct model_config *c, const int formats[TAPE_N_PHASES],
                                    struct reel_error *err) {
+    const struct cuda_gpu_facts *gpu = &set->facts;
     struct buffer text = { 0 };
     enum reel_status status =
         buffer_printf(&text, err, "gpu %s %d %d model %d %d %d %d %d %d %d %d %d", gpu->name,
                       gpu->compute, gpu->n_sms, c->n_layers, c->hidden, c->n_heads, c->n_kv_heads,
                       c->head_dim, c->intermediate, c->vocab, (int)c->qk_norm, (int)c->tied);
+    if (set->n > 1 && status == REEL_OK) status = buffer_printf(&text, err, " of %d", set->n);
     for (int i = 0; i < TAPE_N_PHASES && status == REEL_OK; i++)
         if (TILE_NARROW(formats[i]))
             status = buffer_printf(&text, err, " phase %d %d", i, formats[i]);
@@ -28,12 +30,12 @@ static enum reel_status shape_hash(char hash[SHA256_HEX], const struct cuda_gpu_
     return status;
 }
 
-enum reel_status tuned_path(struct buffer *path, const char *cache_dir,
-                            const struct cuda_gpu_facts *gpu, const struct model_config *config,
-                            const int formats[TAPE_N_PHASES], struct reel_error *err) {
-    char hash[SHA256_HEX], name[sizeof gpu->name];
+enum reel_status tuned_path(struct buffer *path, const char *cache_dir, const struct cuda_gpu *gpu,
+                            const struct model_config *config, const int formats[TAPE_N_PHASES],
+                            struct reel_error *err) {
+    char hash[SHA256_HEX], name[sizeof gpu->facts.name];
     enum reel_status status = shape_hash(hash, gpu, config, formats, err);
-    strcpy(name, gpu->name);
+    strcpy(name, gpu->facts.name);
     for (char *c = name; *c; c++)
         if (!isalnum((unsigned char)*c)) *c = '-';
     *path = (struct buffer){ 0 };

@@ -9,9 +9,9 @@
 #include "plan/plan.h"
 
 /* CACHE/tuned-GPU-HASH-VERSION.json. formats: those of the weights, as in plan_options. */
-enum reel_status tuned_path(struct buffer *path, const char *cache_dir,
-                            const struct cuda_gpu_facts *gpu, const struct model_config *config,
-                            const int formats[TAPE_N_PHASES], struct reel_error *err);
+enum reel_status tuned_path(struct buffer *path, const char *cache_dir, const struct cuda_gpu *gpu,
+                            const struct model_config *config, const int formats[TAPE_N_PHASES],
+                            struct reel_error *err);
 
 /* *options stays all zero where there is no such file; *damage says what is wrong with one that is
  * ignored, else NULL. Fails for memory only. */

@@ -1,0 +1,335 @@
+/* A model on several fake GPUs makes the logits and ids that it makes on one with as many SMs, bit
+ * for bit, whatever order their stores come in. */
+#include "cuda/run/cuda_backend.h"
+#include "cuda/run/cuda_state.h"
+#include "runtime/session.h"
+#include "support/mutations.h"
+#include "support/shares.h"
+#include "support/sim_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_PROMPT = 9, N_LONG = 21, N_NEW = 8 };
+
+/* The same groups of SMs, on one GPU and on several. */
+struct setting {
+    const char *model, *options;
+    int n_sms, n_gpus; /* in all */
+};
+static const struct setting settings[] = {
+    { "q3-a", "n_groups=2,group_sms=2,warps=4,split_from=6", 4, 2 },
+    { "q3-a", "n_groups=2,group_sms=2,warps=4,hops=2", 4, 2 },
+    { "ll-b", "n_groups=2,group_sms=3,warps=4", 6, 2 },
+    { "qw2-p", "n_groups=2,group_sms=2,warps=4,split_from=6,hops=2", 4, 2 },
+    { "q35-w", "n_groups=2,group_sms=2,warps=4,split_from=6", 4, 2 },
+    { "q3-c", "n_groups=4,group_sms=2,warps=8", 8, 4 },
+};
+enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings) };
+
+static const struct reel_sampling samplings[] = {
+    { .size = sizeof(struct reel_sampling) },
+    { .size = sizeof(struct reel_sampling), .temperature = 0.9F, .seed = 7 },
+    { .size = sizeof(struct reel_sampling), .temperature = 1, .top_k = 9, .seed = 3 },
+    { .size = sizeof(struct reel_sampling), .temperature = 1, .top_p = 0.7F, .seed = 5 },
+    { .size = sizeof(struct reel_sampling),
+      .temperature = 0.8F,
+      .repetition_penalty = 1.2F,
+      .seed = 2 },
+};
+enum { N_SAMPLINGS = (int)(sizeof samplings / sizeof *samplings) };
+
+struct result {
+    float *logits;
+    int32_t ids[N_SAMPLINGS][N_NEW];
+};
+
+static void require(enum reel_status status, const struct reel_error *err) {
+    if (status != REEL_OK) fail_msg("%s\n%s", err->text, sim_gpu_current().cuda->report);
+}
+
+static void run(struct sim_model *m, struct result *r, const struct setting *s, int n_gpus,
+                uint64_t seed) {
+    struct reel_error err = { 0 };
+    struct sim_gpu gpu = sim_gpu_controls();
+    int32_t prompt[N_PROMPT];
+    gpu.cuda->gpu.n_devices = n_gpus, gpu.cuda->gpu.n_sms = s->n_sms / n_gpus;
+    gpu.cuda->settings.in_order = seed == 0, gpu.cuda->settings.seed = seed;
+    m->device = n_gpus > 1 ? "gpu:all" : NULL;
+    require(sim_model_load(m, s->options, &err), &err);
+    for (int i = 0; i < N_PROMPT; i++)
+        prompt[i] = (i * 37 + 11) % 250;
+    r->logits = sim_model_logits(m->gpu, prompt, N_PROMPT);
+    for (int i = 0; i < N_SAMPLINGS; i++)
+        require(sim_model_generate(m->gpu, prompt, N_PROMPT, &samplings[i], r->ids[i], N_NEW, &err),
+                &err);
+    sim_model_unload(m);
+}
+
+static void several_gpus_make_what_one_makes(void **state) {
+    (void)state;
+    for (int i = 0; i < N_SETTINGS; i++) {
+        const struct setting *s = &settings[i];
+        struct sim_model m;
+        struct result one, several;
+        sim_model_open(&m, s->model);
+        run(&m, &one, s, 1, 0);
+        const uint64_t n_seeds = getenv("REEL_SOAK") ? 20 : 2;
+        for (uint64_t seed = 0; seed < n_seeds; seed++) {
+            run(&m, &several, s, s->n_gpus, seed);
+            if (memcmp(one.logits, several.logits, (size_t)(N_PROMPT * m.vocab) * sizeof(float)) !=
+                0)
+                fail_msg("%s, %s, seed %d: other logits", s->model, s->options, (int)seed);
+            for (int k = 0; k < N_SAMPLINGS; k++)
+                if (memcmp(one.ids[k], several.ids[k], sizeof one.ids[k]) != 0)
+                    fail_msg("%s, %s, seed %d: sampling %d draws other ids", s->model, s->options,
+                             (int)seed, k);
+            free(several.logits);
+        }
+        free(one.logits);
+        sim_model_close(&m);
+    }
+}
+
+/* ---- sessions move between them ---- */
+
+struct held {
+    void *bytes;
+    size_t n;
+    int32_t ids[N_NEW]; /* that the session goes on with */
+};
+
+static bool keep_id(void *user, const struct reel_token *token) {
+    int32_t **next = user;
+    *(*next)++ = token->id;
+    return true;
+}
+
+static bool go_on(struct reel_session *session, int32_t ids[N_NEW]) {
+    struct reel_error err = { 0 };
+    int32_t *next = ids;
+    const struct reel_generation g = { .size = sizeof g,
+                                       .max_tokens = N_NEW,
+                                       .ignore_stop_ids = true,
+                                       .on_token = keep_id,
+                                       .user = &next };
+    return reel_generate(session, &g, NULL, &err) == REEL_OK;
+}
+
+static void load_on(struct sim_model *m, const char *options, int n_gpus) {
+    struct reel_error err = { 0 };
+    struct sim_gpu gpu = sim_gpu_controls();
+    gpu.cuda->gpu.n_devices = n_gpus, gpu.cuda->gpu.n_sms = 4 / n_gpus;
+    gpu.cuda->settings.in_order = true;
+    m->device = n_gpus > 1 ? "gpu:all" : NULL;
+    require(sim_model_load(m, options, &err), &err);
+}
+
+/* Reads a prompt, keeps its bytes, and goes on. False: something failed. */
+static bool hold(struct sim_model *m, struct held *h) {
+    struct reel_error err = { 0 };
+    struct reel_session *session = NULL;
+    const struct reel_session_options options = { .size = sizeof options, .max_context = 48 };
+    int32_t prompt[N_LONG];
+    for (int i = 0; i < N_LONG; i++)
+        prompt[i] = (i * 37 + 11) % 250;
+    *h = (struct held){ 0 };
+    bool good = reel_session_open(&session, m->gpu, &options, &err) == REEL_OK &&
+                reel_session_sync(session, prompt, N_LONG, NULL, &err) == REEL_OK;
+    if (good) h->n = cuda_backend.save_bytes(session->state, N_LONG);
+    if (good) h->bytes = malloc(h->n);
+    good = good && h->bytes &&
+           cuda_backend.save(session->state, N_LONG, h->bytes, &err) == REEL_OK &&
+           go_on(session, h->ids);
+    reel_session_close(session);
+    return good;
+}
+
+/* Reads the prompt too, so that the session knows its ids, but goes on from those bytes. */
+static void go_on_from(struct sim_model *m, const struct held *h) {
+    struct held own;
+    struct reel_error err = { 0 };
+    struct reel_session *session = NULL;
+    const struct reel_session_options options = { .size = sizeof options, .max_context = 48 };
+    int32_t prompt[N_LONG], ids[N_NEW];
+    for (int i = 0; i < N_LONG; i++)
+        prompt[i] = (i * 37 + 11) % 250;
+    require(reel_session_open(&session, m->gpu, &options, &err), &err);
+    require(reel_session_sync(session, prompt, N_LONG, NULL, &err), &err);
+    cuda_backend.keep(session->state, 0);
+    require(cuda_backend.restore(session->state, N_LONG, h->bytes, h->n, &err), &err);
+    own.n = cuda_backend.save_bytes(session->state, N_LONG);
+    assert_int_equal(own.n, h->n);
+    own.bytes = malloc(own.n);
+    require(cuda_backend.save(session->state, N_LONG, own.bytes, &err), &err);
+    assert_memory_equal(own.bytes, h->bytes, h->n);
+    assert_true(go_on(session, ids));
+    assert_memory_equal(ids, h->ids, sizeof ids);
+    free(own.bytes);
+    reel_session_close(session);
+}
+
+static void move_between(const char *id, const char *options) {
+    struct sim_model m;
+    struct held one, two;
+    sim_model_open(&m, id);
+    load_on(&m, options, 1);
+    assert_true(hold(&m, &one));
+    sim_model_unload(&m);
+    load_on(&m, options, 2);
+    assert_true(hold(&m, &two));
+    assert_int_equal(one.n, two.n);
+    assert_memory_equal(one.bytes, two.bytes, one.n);
+    assert_memory_equal(one.ids, two.ids, sizeof one.ids);
+    go_on_from(&m, &one);
+    sim_model_unload(&m);
+    load_on(&m, options, 1);
+    go_on_from(&m, &two);
+    free(one.bytes), free(two.bytes);
+    sim_model_close(&m);
+}
+
+static void sessions_move_between_one_gpu_and_two(void **state) {
+    (void)state;
+    move_between("q3-a", "n_groups=2,group_sms=2,warps=4,split_from=12,prefill_from=0");
+    move_between("q35-w", "n_groups=2,group_sms=2,warps=4,prefill_from=0");
+}
+
+/* ---- what is refused, and what fails ---- */
+
+static void refuse(const char *id, const char *device, const char *words) {
+    struct sim_model m;
+    struct reel_error err = { 0 };
+    sim_model_open(&m, id);
+    m.device = device;
+    assert_int_not_equal(sim_model_load(&m, NULL, &err), REEL_OK);
+    if (!strstr(err.text, words)) fail_msg("%s: %s", device, err.text);
+    assert_null(m.gpu);
+    sim_model_close(&m);
+}
+
+static void gpus_that_cannot_share_are_refused(void **state) {
+    (void)state;
+    struct sim_gpu gpu = sim_gpu_controls();
+    gpu.cuda->gpu.n_devices = 2, gpu.cuda->gpu.n_sms = 4;
+    refuse("q3-a", "gpu:0,0", "gpu:0 is named twice");
+    refuse("q3-a", "gpu:0,2", "there is no gpu:2");
+    refuse("q3-a", "gpu:0,", "is unknown; allowed are");
+    refuse("q3-b", "gpu:0,1", "2 GPUs cannot share 1 KV heads");
+    gpu.cuda->gpu.slow_links = true;
+    refuse("q3-a", "gpu:all", "over PCIe only");
+    gpu.cuda->gpu.unlinked = true;
+    refuse("q3-a", "gpu:1,0", "gpu:1 does not reach the memory of gpu:0");
+    assert_int_equal(gpu.cuda->live.contexts, 0);
+}
+
+/* Where the second GPU's launch fails the first one's would wait for ever. */
+static void a_launch_that_fails_on_one_gpu_ends_both(void **state) {
+    (void)state;
+    struct sim_model m;
+    struct reel_error err = { 0 };
+    int32_t prompt[] = { 3, 4, 5 }, ids[N_NEW];
+    sim_model_open(&m, "q3-a");
+    load_on(&m, "n_groups=2,group_sms=2,warps=4", 2);
+    struct sim_gpu gpu = sim_gpu_current();
+    require(sim_model_generate(m.gpu, prompt, 3, NULL, ids, N_NEW, &err), &err);
+    gpu.cuda->only = "cuLaunchCooperativeKernel", gpu.cuda->fail_call = 2, gpu.cuda->fail_with = 2;
+    assert_int_not_equal(sim_model_generate(m.gpu, prompt, 3, NULL, ids, N_NEW, &err), REEL_OK);
+    assert_non_null(strstr(err.text, "cuLaunchCooperativeKernel"));
+    assert_int_not_equal(sim_model_generate(m.gpu, prompt, 3, NULL, ids, N_NEW, &err), REEL_OK);
+    sim_model_close(&m);
+}
+
+static void a_block_that_never_comes_ends_all_gpus(void **state) {
+    (void)state;
+    struct sim_model m;
+    struct reel_error err = { 0 };
+    int32_t prompt[] = { 3, 4, 5 }, want[N_NEW], ids[N_NEW];
+    sim_model_open(&m, "q3-a");
+    load_on(&m, "n_groups=2,group_sms=2,warps=4,patience=3000", 2);
+    struct sim_gpu gpu = sim_gpu_current();
+    gpu.cuda->settings.idle_limit = 0, gpu.cuda->settings.host_wait_ms = 0;
+    require(sim_model_generate(m.gpu, prompt, 3, NULL, want, N_NEW, &err), &err);
+    for (int block = 1; block < 4; block += 2) { /* one of each GPU */
+        gpu.cuda->settings.missing_block = block;
+        assert_int_equal(sim_model_generate(m.gpu, prompt, 3, NULL, ids, N_NEW, &err),
+                         REEL_E_DEVICE);
+        assert_non_null(strstr(err.text, "gave up waiting for"));
+        gpu.cuda->settings.missing_block = -1;
+        require(sim_model_generate(m.gpu, prompt, 3, NULL, ids, N_NEW, &err), &err);
+        assert_memory_equal(ids, want, sizeof ids);
+    }
+    sim_model_close(&m);
+}
+
+/* ---- mutations ---- */
+
+static struct sim_model mutated;
+static struct result right;
+static struct held right_held;
+static const struct setting mutated_setting = {
+    "q3-a", "n_groups=2,group_sms=2,warps=4,hops=2,prefill_from=0", 4, 2
+};
+static const struct setting hops_setting = { "q3-a",
+                                             "n_groups=2,group_sms=2,warps=4,prefill_from=0", 4,
+                                             2 };
+
+/* Whether two GPUs make the ids of one. */
+static bool makes_the_same(const struct setting *s, uint64_t seed, const struct mutation *m) {
+    struct reel_error err = { 0 };
+    struct sim_gpu gpu = sim_gpu_controls();
+    int32_t prompt[N_PROMPT], ids[N_NEW];
+    gpu.cuda->gpu.n_devices = 2, gpu.cuda->gpu.n_sms = s->n_sms / 2;
+    gpu.cuda->settings.seed = seed, gpu.cuda->settings.idle_limit = 300;
+    mutation_apply(m, gpu.nvrtc);
+    mutated.device = "gpu:all";
+    bool same = sim_model_load(&mutated, s->options, &err) == REEL_OK;
+    for (int i = 0; i < N_PROMPT; i++)
+        prompt[i] = (i * 37 + 11) % 250;
+    for (int i = 0; i < N_SAMPLINGS && same; i++)
+        same = sim_model_generate(mutated.gpu, prompt, N_PROMPT, &samplings[i], ids, N_NEW, &err) ==
+                   REEL_OK &&
+               memcmp(ids, right.ids[i], sizeof ids) == 0;
+    struct held held = { 0 };
+    same = same && hold(&mutated, &held) && memcmp(held.bytes, right_held.bytes, held.n) == 0;
+    free(held.bytes);
+    if (mutated.gpu) sim_model_unload(&mutated);
+    return same;
+}
+
+static bool is_seen(const struct mutation *m) {
+    for (uint64_t seed = 1; seed < 4; seed++)
+        if (!makes_the_same(&mutated_setting, seed, m) || !makes_the_same(&hops_setting, seed, m))
+            return true;
+    return false;
+}
+
+static void mutations_are_seen(void **state) {
+    (void)state;
+    sim_model_open(&mutated, mutated_setting.model);
+    run(&mutated, &right, &mutated_setting, 1, 0);
+    load_on(&mutated, mutated_setting.options, 1);
+    assert_true(hold(&mutated, &right_held));
+    sim_model_unload(&mutated);
+    mutations_try(&gpus_mutations, is_seen);
+    free(right.logits), free(right_held.bytes);
+    sim_model_close(&mutated);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(several_gpus_make_what_one_makes),
+        cmocka_unit_test(sessions_move_between_one_gpu_and_two),
+        cmocka_unit_test(gpus_that_cannot_share_are_refused),
+        cmocka_unit_test(a_launch_that_fails_on_one_gpu_ends_both),
+        cmocka_unit_test(a_block_that_never_comes_ends_all_gpus),
+        cmocka_unit_test(mutations_are_seen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
