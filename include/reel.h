@@ -325,7 +325,8 @@ struct reel_devices_options {
 };
 
 /* What this machine has, as one JSON object: "cpu" (cores, paths, memory), "gpus" (name, compute
- * capability, memory, versions, whether reel can use it), "notes" (what is missing, what to do). */
+ * capability, memory, versions, whether reel can use it, and in "links" with which others it can
+ * share a model), "notes" (what is missing, what to do). */
 REEL_API REEL_MUST_USE enum reel_status reel_devices(const struct reel_devices_options *options,
                                                      char **json, struct reel_error *err);
 

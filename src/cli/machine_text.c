@@ -28,7 +28,8 @@ static double gigabytes(const json_t *object, const char *key) {
 }
 
 static void print_gpu(const json_t *gpu) {
-    const json_t *power = json_object_get(gpu, "power_w");
+    const json_t *power = json_object_get(gpu, "power_w"), *link = NULL;
+    size_t i = 0;
     printf("gpu:%-10lld %s, %lld SMs, compute capability %s, %.1f GB",
            json_integer_value(json_object_get(gpu, "index")), text_of(gpu, "name"),
            json_integer_value(json_object_get(gpu, "sms")), text_of(gpu, "compute"),
@@ -38,6 +39,9 @@ static void print_gpu(const json_t *gpu) {
     printf("\n               driver %s (CUDA %s), NVRTC %s", text_of(gpu, "driver"),
            text_of(gpu, "cuda"), json_object_get(gpu, "nvrtc") ? text_of(gpu, "nvrtc") : "missing");
     if (power) printf(", %.0f W", json_real_value(power));
+    json_array_foreach(json_object_get(gpu, "links"), i, link) {
+        printf("%s gpu:%lld", i ? "," : ", shares a model with", json_integer_value(link));
+    }
     printf("%s\n", json_is_true(json_object_get(gpu, "usable")) ? "" : ", cannot be used");
 }
 

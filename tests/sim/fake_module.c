@@ -322,7 +322,11 @@ static CUresult launch(CUfunction f, unsigned grid, unsigned threads, unsigned s
     pthread_mutex_lock(&fake_lock);
     l->launch.settings.seed += (uint64_t)fake.n_launches++ * 1000003;
     pthread_mutex_unlock(&fake_lock);
-    return fake_submit(stream, &l->work);
+    const bool together_with_others = f->n_gpus > 1;
+    const CUresult status = fake_submit(stream, &l->work);
+    /* the host may be slow to come to the next device: others launch meanwhile */
+    if (together_with_others) nanosleep(&(struct timespec){ 0, 200000 }, NULL);
+    return status;
 }
 
 EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,

@@ -7,6 +7,7 @@
 #include "support/shares.h"
 #include "support/sim_model.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -268,6 +269,56 @@ static void a_block_that_never_comes_ends_all_gpus(void **state) {
     sim_model_close(&m);
 }
 
+/* ---- two models on the same GPUs ---- */
+
+enum { ROUNDS = 12 };
+
+struct user {
+    pthread_t thread;
+    struct sim_model m;
+    enum reel_status status;
+    int32_t ids[N_NEW];
+};
+
+static void *use(void *of) {
+    struct user *u = of;
+    struct reel_error err = { 0 };
+    int32_t prompt[] = { 3, 4, 5 }, ids[N_NEW];
+    for (int i = 0; i < ROUNDS && u->status == REEL_OK; i++) {
+        u->status = sim_model_generate(u->m.gpu, prompt, 3, NULL, ids, N_NEW, &err);
+        if (i == 0) memcpy(u->ids, ids, sizeof ids);
+        if (memcmp(u->ids, ids, sizeof ids) != 0) u->status = REEL_E_MISMATCH;
+    }
+    return NULL;
+}
+
+/* Each GPU has launches of both in its queue, in the same order. */
+static void two_models_do_not_wait_for_each_other(void **state) {
+    (void)state;
+    static struct user users[2];
+    for (int i = 0; i < 2; i++) {
+        sim_model_open(&users[i].m, "q3-a");
+        if (i == 0)
+            load_on(&users[i].m, "n_groups=2,group_sms=2,warps=4,launch_tokens=1", 2);
+        else {
+            struct reel_error err = { 0 };
+            users[i].m.device = "gpu:all";
+            require(
+                sim_model_load(&users[i].m, "n_groups=2,group_sms=2,warps=4,launch_tokens=1", &err),
+                &err);
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&users[i].thread, NULL, use, &users[i]), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(users[i].thread, NULL);
+    for (int i = 0; i < 2; i++) {
+        if (users[i].status != REEL_OK)
+            fail_msg("%s\n%s", reel_status_name(users[i].status), sim_gpu_current().cuda->report);
+        sim_model_close(&users[i].m);
+    }
+}
+
 /* ---- mutations ---- */
 
 static struct sim_model mutated;
@@ -329,6 +380,7 @@ int main(void) {
         cmocka_unit_test(gpus_that_cannot_share_are_refused),
         cmocka_unit_test(a_launch_that_fails_on_one_gpu_ends_both),
         cmocka_unit_test(a_block_that_never_comes_ends_all_gpus),
+        cmocka_unit_test(two_models_do_not_wait_for_each_other),
         cmocka_unit_test(mutations_are_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -379,6 +379,29 @@ static void what_only_the_cpu_does_goes_there_or_is_refused(void **state) {
     }
 }
 
+static void linked_gpus_name_each_other(void **state) {
+    (void)state;
+    const struct reel_devices_options options = { .size = sizeof options,
+                                                  .cuda_dir = sim_gpu_folder() };
+    struct sim_gpu gpu = sim_gpu_controls();
+    struct reel_error err;
+    char *json = NULL;
+    gpu.cuda->gpu.n_devices = 3;
+    assert_int_equal(reel_devices(&options, &json, &err), REEL_OK);
+    json_t *all = json_loads(json, 0, NULL), *gpus = json_object_get(all, "gpus");
+    assert_int_equal(json_array_size(gpus), 3);
+    const json_t *links = json_object_get(json_array_get(gpus, 1), "links");
+    assert_int_equal(json_array_size(links), 2);
+    assert_int_equal(json_integer_value(json_array_get(links, 0)), 0);
+    assert_int_equal(json_integer_value(json_array_get(links, 1)), 2);
+    json_decref(all);
+    reel_free(json);
+    gpu.cuda->gpu.slow_links = true;
+    assert_int_equal(reel_devices(&options, &json, &err), REEL_OK);
+    assert_null(strstr(json, "links"));
+    reel_free(json);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(auto_and_gpu_take_the_first_that_can_be_used),
@@ -394,6 +417,7 @@ int main(void) {
         cmocka_unit_test(a_machine_without_nvml_says_so),
         cmocka_unit_test(a_model_that_no_gpu_can_run_goes_to_the_cpu_unless_a_gpu_was_asked_for),
         cmocka_unit_test(what_only_the_cpu_does_goes_there_or_is_refused),
+        cmocka_unit_test(linked_gpus_name_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,6 +146,29 @@ enum reel_status cuda_gpu_facts(struct cuda_gpu_facts *facts, const struct cuda_
     return REEL_OK;
 }
 
+/* Both are the driver's handles. */
+static int ask_link(const struct cu_calls *call, int device, int other, int *reaches,
+                    int *atomics) {
+    *reaches = *atomics = 0;
+    int error = call->can_reach(reaches, device, other);
+    if (error == 0 && *reaches)
+        error = call->link_attribute(atomics, CU_LINK_NATIVE_ATOMICS, device, other);
+    return error;
+}
+
+enum reel_status cuda_gpus_linked(bool *linked, const struct cuda_driver *driver, int index,
+                                  int other, struct reel_error *err) {
+    int from = 0, to = 0, reaches = 0, atomics = 0;
+    *linked = false;
+    enum reel_status status = find_device(&from, driver, index, err);
+    if (status == REEL_OK) status = find_device(&to, driver, other, err);
+    if (status != REEL_OK) return status;
+    const int error = ask_link(&driver->call, from, to, &reaches, &atomics);
+    if (error != 0) return driver_fail(driver, error, cu_names.can_reach, NULL, err);
+    *linked = reaches && atomics;
+    return REEL_OK;
+}
+
 enum reel_status cuda_gpu_check(const struct cuda_gpu_facts *facts, int index,
                                 struct reel_error *err) {
     if (facts->compute < OLDEST_COMPUTE)
@@ -277,9 +300,7 @@ static enum reel_status check_pair(const struct cuda_gpu *one, const struct cuda
             "are of one kind",
             one->index, one->facts.name, one->facts.n_sms, other->index, other->facts.name,
             other->facts.n_sms);
-    int error = call->can_reach(&reaches, one->device, other->device);
-    if (error == 0 && reaches)
-        error = call->link_attribute(&atomics, CU_LINK_NATIVE_ATOMICS, one->device, other->device);
+    const int error = ask_link(call, one->device, other->device, &reaches, &atomics);
     if (error != 0) return driver_fail(one->driver, error, cu_names.can_reach, NULL, err);
     if (!reaches)
         return err_set(err, REEL_E_UNSUPPORTED,
@@ -735,10 +756,12 @@ static int launch_on(const struct cuda_gpu *gpu, const struct cuda_launch *launc
     return error;
 }
 
-enum reel_status cuda_launch(const struct cuda_gpu *gpu, const struct cuda_launch *launch,
-                             struct reel_error *err) {
+/* Kernels that wait for each other on several GPUs must be queued in one order on all of them,
+ * whatever model they are of: else each GPU might run the one that the other has not come to. */
+static pthread_mutex_t one_order = PTHREAD_MUTEX_INITIALIZER;
+
+static int launch_on_all(const struct cuda_gpu *gpu, const struct cuda_launch *launch) {
     const struct cuda_function *f = launch->function;
-    char what[128];
     int error = 0;
     EACH_GPU(gpu, one) {
         const int g = number_of(gpu, one);
@@ -748,6 +771,17 @@ enum reel_status cuda_launch(const struct cuda_gpu *gpu, const struct cuda_launc
         if (error == 0)
             error = launch_on(one, launch, f->on[g], ON(gpu, launch->stream, one), arguments);
     }
+    return error;
+}
+
+enum reel_status cuda_launch(const struct cuda_gpu *gpu, const struct cuda_launch *launch,
+                             struct reel_error *err) {
+    const struct cuda_function *f = launch->function;
+    const bool several = gpu->n > 1 && launch->arguments_of;
+    char what[128];
+    if (several) pthread_mutex_lock(&one_order);
+    const int error = launch_on_all(gpu, launch);
+    if (several) pthread_mutex_unlock(&one_order);
     if (error == 0) return REEL_OK;
     snprintf(what, sizeof what, "kernel %s (%d blocks of %d threads, %d bytes of shared memory)",
              f->name, launch->blocks, launch->threads, launch->shared_bytes);

@@ -5,7 +5,8 @@
  * Failures name the driver's call, its error and what can be done; they are REEL_E_DEVICE unless
  * said otherwise. After an illegal address and its like every later call fails too.
  *
- * Nothing here is global: a driver may be opened any number of times in one process.
+ * A driver may be opened any number of times in one process. Nothing here is global, but for the
+ * order in which launches on several GPUs are queued.
  *
  * This room, src/cuda/driver, opens NVIDIA's libraries: the driver, its monitor (nvml.h) and its
  * compiler (nvrtc.h). It includes nothing of the other rooms of src/cuda; of plan it takes struct
@@ -50,6 +51,11 @@ struct cuda_gpu_facts {
 };
 enum reel_status cuda_gpu_facts(struct cuda_gpu_facts *facts, const struct cuda_driver *driver,
                                 int index, struct reel_error *err);
+
+/* Whether GPU `index` reaches the memory of GPU `other`, with atomics: what sharing a model takes.
+ */
+enum reel_status cuda_gpus_linked(bool *linked, const struct cuda_driver *driver, int index,
+                                  int other, struct reel_error *err);
 
 /* Why reel cannot use such a GPU, with REEL_E_UNSUPPORTED, or REEL_OK. */
 enum reel_status cuda_gpu_check(const struct cuda_gpu_facts *facts, int index,

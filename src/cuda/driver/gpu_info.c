@@ -179,6 +179,20 @@ static json_t *write_facts(const struct survey *s, const struct cuda_gpu_facts *
     return NULL;
 }
 
+/* The numbers of the GPUs with which it can share a model. */
+static bool add_links(const struct survey *s, json_t *gpu, int index) {
+    json_t *links = json_array();
+    bool good = links != NULL;
+    for (int i = 0; i < s->driver->n_gpus && good; i++) {
+        bool linked = false;
+        if (i == index || cuda_gpus_linked(&linked, s->driver, index, i, NULL) != REEL_OK) continue;
+        if (linked) good = json_array_append_new(links, json_integer(i)) == 0;
+    }
+    if (good && json_array_size(links) > 0) return set_key(gpu, "links", links);
+    json_decref(links);
+    return good;
+}
+
 /* Takes over gpu. */
 static enum reel_status append_gpu(struct survey *s, json_t *gpu, int index,
                                    const struct cuda_gpu_facts *facts, struct reel_error *err) {
@@ -194,6 +208,7 @@ static enum reel_status append_gpu(struct survey *s, json_t *gpu, int index,
     }
     if (good && status == REEL_OK && !json_object_get(gpu, "memory_free_bytes"))
         good = add_free_memory(gpu, s, index);
+    if (good && status == REEL_OK) good = add_links(s, gpu, index);
     if (!good) status = no_memory(err);
     if (status == REEL_OK && json_array_append(s->gpus, gpu) != 0) status = no_memory(err);
     json_decref(gpu);

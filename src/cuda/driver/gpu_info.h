@@ -18,8 +18,9 @@ enum reel_status gpu_choose(int *index, int *n, const char *device,
                             const struct cuda_folders *folders, struct reel_error *err);
 
 /* *gpus = a list of objects (name, uuid, compute, sms, memory_bytes, memory_free_bytes, driver,
- * nvrtc, power_w, usable, ...); *notes = a list of texts: what is missing and what to do. The
- * caller's to json_decref. Fails only for memory: no driver is an empty list and a note. */
+ * nvrtc, power_w, usable, links: the GPUs with which it can share a model, ...); *notes = a list of
+ * texts: what is missing and what to do. The caller's to json_decref. Fails only for memory: no
+ * driver is an empty list and a note. */
 enum reel_status gpu_describe(json_t **gpus, json_t **notes, const struct cuda_folders *folders,
                               struct reel_error *err);
 
