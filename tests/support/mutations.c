@@ -1383,6 +1383,9 @@ static const struct mutation gpus[] = {
       { IN("shared.cuh", "gpus_of(w->s)->gpus->tape[sm / GPU_SMS]", "a->tape") } },
     { "tiles of other GPUs wound, too",
       { IN("wind.cu", "return sm >= 0 && sm < a->n_sms;", "return sm >= -1000000;") } },
+    { "only the first GPU told to leave",
+      { IN("shared.cuh", "for (int g = 0; g < P_GPUS; g++)\n            peer_store32",
+           "for (int g = 0; g < 1; g++)\n            peer_store32") } },
     { "a sampler that does not know its GPU",
       { IN("sample.cuh", "w.block += gpus_of(s)->gpus->gpu * GPU_SMS;", "") } },
 };
