@@ -153,8 +153,8 @@ struct decode_args {
  * they lay before its own. */
 struct gpu_args {
     int gpu; /* this one */
-    long long
-        peers[ARGS_MOST_GPUS - 1]; /* bytes from a word of this GPU's exchanges to the same word of each other GPU */
+    /* bytes from a word of this GPU's exchanges to the same word of each other GPU */
+    long long peers[ARGS_MOST_GPUS - 1];
     const unsigned char *tape[ARGS_MOST_GPUS]; /* of each GPU, as above */
     unsigned int *abort[ARGS_MOST_GPUS];       /* of each GPU; who gives up claims the first */
 };

@@ -40,7 +40,7 @@ static void print_gpu(const json_t *gpu) {
            text_of(gpu, "cuda"), json_object_get(gpu, "nvrtc") ? text_of(gpu, "nvrtc") : "missing");
     if (power) printf(", %.0f W", json_real_value(power));
     json_array_foreach(json_object_get(gpu, "links"), i, link) {
-        printf("%s gpu:%lld", i ? "," : ", shares a model with", json_integer_value(link));
+        printf("%s gpu:%lld", i ? "," : ", can share a model with", json_integer_value(link));
     }
     printf("%s\n", json_is_true(json_object_get(gpu, "usable")) ? "" : ", cannot be used");
 }

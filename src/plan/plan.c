@@ -133,8 +133,9 @@ static enum reel_status refuse_wishes(const struct plan_options *o, const struct
                        "groups %d: %d KV heads need a divisor of theirs, at most %d", o->n_groups,
                        c->n_kv_heads, PLAN_MAX_GROUPS);
     if (o->n_groups % plan_gpus(gpu))
-        return err_set(err, REEL_E_ARGUMENT, "groups %d: %d GPUs need a multiple of theirs",
-                       o->n_groups, plan_gpus(gpu));
+        return err_set(err, REEL_E_ARGUMENT,
+                       "groups %d: %d GPUs share them evenly, a multiple of %d is needed",
+                       o->n_groups, plan_gpus(gpu), plan_gpus(gpu));
     if (o->n_groups && !groups_share(c, gpu, o->n_groups))
         return err_set(err, REEL_E_ARGUMENT, "groups %d: they do not share %d linear key heads",
                        o->n_groups, c->delta.key_heads);

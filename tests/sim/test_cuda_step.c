@@ -253,29 +253,21 @@ static void the_host_draws_while_others_go_on(void **state) {
 
 static struct fixture shared;
 
-static int start_model(void **state, const char *id) {
+/* Four SMs, on one GPU or on two. */
+static int start_model(void **state, const char *id, int n_gpus) {
     struct fixture *f = &shared;
     f->gpu = sim_gpu_controls();
     f->gpu.cuda->settings.in_order = true;
-    f->gpu.cuda->gpu.n_sms = 4;
+    f->gpu.cuda->gpu.n_sms = 4 / n_gpus, f->gpu.cuda->gpu.n_devices = n_gpus;
     sim_model_open(&f->m, id);
+    if (n_gpus > 1) f->m.device = "gpu:all";
     good(sim_model_load(&f->m, SMALL, &f->err), f);
     *state = f;
     return 0;
 }
-static int start(void **state) { return start_model(state, "q3-a"); }
-static int start_pair(void **state) {
-    struct fixture *f = &shared;
-    f->gpu = sim_gpu_controls();
-    f->gpu.cuda->settings.in_order = true;
-    f->gpu.cuda->gpu.n_sms = 2, f->gpu.cuda->gpu.n_devices = 2;
-    sim_model_open(&f->m, "q3-a");
-    f->m.device = "gpu:all";
-    good(sim_model_load(&f->m, SMALL, &f->err), f);
-    *state = f;
-    return 0;
-}
-static int start_hybrid(void **state) { return start_model(state, "q35-w"); }
+static int start(void **state) { return start_model(state, "q3-a", 1); }
+static int start_pair(void **state) { return start_model(state, "q3-a", 2); }
+static int start_hybrid(void **state) { return start_model(state, "q35-w", 1); }
 
 static int stop(void **state) {
     struct fixture *f = *state;

@@ -4,7 +4,6 @@
 #include "cuda/run/cuda_state.h"
 #include "runtime/session.h"
 #include "support/mutations.h"
-#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <pthread.h>

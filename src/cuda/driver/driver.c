@@ -272,7 +272,6 @@ static void *handle_on(const struct cuda_gpu *gpu, const void *handle, const str
     if (one == gpu) return (void *)(uintptr_t)handle;
     return (void *)(uintptr_t)cuda_on(gpu, (cu_address)(uintptr_t)handle, number_of(gpu, one));
 }
-#define ON(gpu, handle, one) handle_on(gpu, handle, one)
 
 static enum reel_status enable_peers(const struct cuda_gpu *gpu, struct reel_error *err) {
     EACH_GPU(gpu, one) {
@@ -444,7 +443,7 @@ enum reel_status cuda_fill(const struct cuda_gpu *gpu, cu_address to, unsigned c
                            struct cu_stream *stream, struct reel_error *err) {
     EACH_GPU(gpu, one)
     TRY(one, NULL, err, fill, cuda_on(gpu, to, number_of(gpu, one)), value, n,
-        ON(gpu, stream, one));
+        handle_on(gpu, stream, one));
     return stream ? REEL_OK : cuda_wait(gpu, NULL, NULL, err);
 }
 
@@ -453,7 +452,7 @@ enum reel_status cuda_upload(const struct cuda_gpu *gpu, cu_address to, const vo
     EACH_GPU(gpu, one) {
         const cu_address there = cuda_on(gpu, to, number_of(gpu, one));
         if (stream)
-            TRY(one, NULL, err, upload_async, there, from, n, ON(gpu, stream, one));
+            TRY(one, NULL, err, upload_async, there, from, n, handle_on(gpu, stream, one));
         else
             TRY(one, NULL, err, upload, there, from, n);
     }
@@ -488,7 +487,7 @@ enum reel_status cuda_copy(const struct cuda_gpu *gpu, cu_address to, cu_address
     EACH_GPU(gpu, one) {
         const int g = number_of(gpu, one);
         TRY(one, NULL, err, copy_async, cuda_on(gpu, to, g), cuda_on(gpu, from, g), n,
-            ON(gpu, stream, one));
+            handle_on(gpu, stream, one));
     }
     return stream ? REEL_OK : cuda_wait(gpu, NULL, NULL, err);
 }
@@ -578,7 +577,7 @@ void cuda_stream_close(const struct cuda_gpu *gpu, struct cu_stream *stream) {
 enum reel_status cuda_wait(const struct cuda_gpu *gpu, struct cu_stream *stream, const char *what,
                            struct reel_error *err) {
     EACH_GPU(gpu, one)
-    TRY(one, what, err, stream_synchronize, ON(gpu, stream, one));
+    TRY(one, what, err, stream_synchronize, handle_on(gpu, stream, one));
     return REEL_OK;
 }
 
@@ -587,7 +586,7 @@ enum reel_status cuda_poll(const struct cuda_gpu *gpu, struct cu_stream *stream,
     *done = true;
     EACH_GPU(gpu, one) {
         int error;
-        CALL(error, one, stream_query, ON(gpu, stream, one));
+        CALL(error, one, stream_query, handle_on(gpu, stream, one));
         if (error == CU_ERROR_NOT_READY) *done = false;
         if (error == 0 || error == CU_ERROR_NOT_READY) continue;
         *done = true;
@@ -688,7 +687,8 @@ enum reel_status cuda_function_find(const struct cuda_gpu *gpu, struct cuda_func
     EACH_GPU(gpu, one) {
         const int g = number_of(gpu, one);
         struct cuda_function own;
-        const enum reel_status status = find_function(one, &own, ON(gpu, module, one), name, err);
+        const enum reel_status status =
+            find_function(one, &own, handle_on(gpu, module, one), name, err);
         if (status != REEL_OK) return status;
         if (g == 0) *function = own;
         function->on[g] = own.handle;
@@ -769,7 +769,8 @@ static int launch_on_all(const struct cuda_gpu *gpu, const struct cuda_launch *l
         if (g > 0 && !launch->arguments_of) break;
         if (gpu->n > 1 && launch->arguments_of) arguments = launch->arguments_of(launch->user, g);
         if (error == 0)
-            error = launch_on(one, launch, f->on[g], ON(gpu, launch->stream, one), arguments);
+            error =
+                launch_on(one, launch, f->on[g], handle_on(gpu, launch->stream, one), arguments);
     }
     return error;
 }

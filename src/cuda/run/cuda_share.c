@@ -2,6 +2,8 @@
 
 #include "plan/plan_layout.h"
 
+_Static_assert((int)ARGS_MOST_GPUS == (int)CUDA_MOST_GPUS, "kernels know as many as share a model");
+
 cu_address cuda_share_tape(const struct backend *b, int g) {
     const uint64_t before = (uint64_t)g * (uint64_t)plan_gpu_sms(&b->plan) * b->plan.tape.sm_bytes;
     return cuda_on(&b->gpu, b->tape, g) - before;
