@@ -217,6 +217,9 @@ static void inspect_plans_for_a_gpu_that_is_not_there(void **state) {
     assert_non_null(strstr(r.out, "plan for h200: 132 SMs"));
     assert_non_null(strstr(r.out, "times the mean"));
     done(r);
+    expect("reel inspect demo --plan --gpu h200 --gpus 2 | grep -q 'plan for 2 times h200'", 0, "");
+    expect("reel inspect demo --plan --gpu h200 --gpus 9", 2, "from 1 to 8");
+    expect("reel inspect demo --gpus 2", 2, "--plan");
     expect("reel inspect demo --plan --gpu abacus", 2, "rtx4090");
     expect("reel inspect demo --gpu h200", 2, "--plan");
     expect("reel inspect demo --plan --gpu h200 --json", 2, "--json");

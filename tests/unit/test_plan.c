@@ -16,11 +16,12 @@
 
 #include <cmocka.h>
 
-static const char *const named[] = { "qwen3-0.6b",     "qwen3-1.7b",   "qwen3-4b",
-                                     "qwen3-8b",       "smollm2-135m", "smollm2-360m",
-                                     "smollm2-1.7b",   "llama-3.2-1b", "llama-3.2-3b",
-                                     "tinyllama-1.1b", "mistral-7b",   "qwen2.5-0.5b",
-                                     "qwen2.5-1.5b",   "qwen2.5-3b",   "qwen3.5-0.8b" };
+static const char *const named[] = { "qwen3-0.6b",   "qwen3-1.7b",     "qwen3-4b",
+                                     "qwen3-8b",     "qwen3-14b",      "smollm2-135m",
+                                     "smollm2-360m", "smollm2-1.7b",   "llama-3.2-1b",
+                                     "llama-3.2-3b", "tinyllama-1.1b", "mistral-7b",
+                                     "qwen2.5-0.5b", "qwen2.5-1.5b",   "qwen2.5-3b",
+                                     "qwen3.5-0.8b" };
 static const char *const small[] = {
     "models/demo/config.json",          "tests/golden/models/q3-a.json",
     "tests/golden/models/q3-b.json",    "tests/golden/models/q3-c.json",
