@@ -327,6 +327,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
         sticky = CU_OK;
         current = NULL;
         memset(peers, 0, sizeof peers);
+        fake_forget_memory();
     }
     return status;
 }

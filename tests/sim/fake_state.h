@@ -59,6 +59,8 @@ extern pthread_mutex_t fake_lock; /* of counters and tables */
 /* The device of the calling thread's context; whether its kernels reach another one's memory. */
 int fake_current_gpu(void);
 bool fake_reaches(int gpu, int other);
+/* What was allocated counts no more: its context is gone. */
+void fake_forget_memory(void);
 
 /* fake_module.c: those that a context takes along when it ends; still counted as leaked */
 void fake_close_modules(void);
