@@ -269,7 +269,6 @@ DEV void block_start(struct worker *w) {
 #if P_FOLLOWS
         drafts_start(w);
 #endif
-        s->cap = (u32)w->a->cap_layers;
         mbar_init_done();
     }
     block_sync();
@@ -303,7 +302,7 @@ KERNEL(P_THREADS) columns(const PARAMETER struct columns_args args GPUS_PARAMETE
 #endif
     column_take(&w, 0);
     w.epoch = w.a->epoch;
-    w.token = 0, w.layer = 0, w.dead = 0;
+    w.token = 0, w.layer = 0, w.phase = 0, w.dead = 0;
     w.zero = w.a->patience >> 31;
     block_start(&w);
 #if P_GPUS > 1

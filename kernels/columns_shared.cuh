@@ -88,7 +88,7 @@ struct ALIGN(16) block_shared {
     u32 kv_items[COLUMNS];   /* pieces of a layer that the producer of K and V brings for each column */
     u32 end;                 /* not 0: the launch is over; read after a barrier of the consumers */
     u32 picked;      /* tokens after which all blocks have picked, so that their rows of K and V can be fetched */
-    u32 cap;         /* how many weight slots may be in flight at this moment, in the layers */
+    u32 streamed;    /* the phase whose tiles are multiplied as they come: stream_freely */
     u32 pick_column; /* whose keys kept_keys means */
     u32 gave_up;     /* 1: a wait of this block's picks gave up */
 #if COLUMNS_WAIT

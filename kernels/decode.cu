@@ -251,7 +251,6 @@ DEV void block_start(struct worker *w) {
             mbar_init(&s->full[i], FILL_LANES), mbar_init(&s->empty[i], P_WARPS);
         for (int i = 0; i < P_KV_SLOTS; i++)
             mbar_init(&s->kv_full[i], FILL_LANES), mbar_init(&s->kv_empty[i], 1);
-        s->cap = (u32)w->a->cap_layers;
         mbar_init_done();
     }
     block_sync();
@@ -275,7 +274,7 @@ KERNEL(P_THREADS) decode(const PARAMETER struct decode_args args GPUS_PARAMETER)
     w.slot = 0, w.parity = 0, w.parts = 0;
     w.kv_turn = 0, w.kv_laps = 0;
     w.epoch = args.epoch;
-    w.token = 0, w.layer = 0, w.dead = 0;
+    w.token = 0, w.layer = 0, w.phase = 0, w.dead = 0;
     w.zero = args.patience >> 31;
 #if defined(T_ABSENT)
     if (w.block == T_ABSENT) return; /* a fault on purpose: all other blocks wait for this one */

@@ -74,7 +74,7 @@ struct ALIGN(16) block_shared {
     u32 id;          /* the next token's id, written by pick */
     u32 end;         /* enum decode_end; not 0: the launch is over; read after a barrier of the consumers */
     u32 tokens_over; /* tokens that are over in all blocks, so that their rows of K and V can be fetched */
-    u32 cap;         /* how many weight slots may be in flight at this moment, in the layers */
+    u32 streamed;    /* the phase whose tiles are multiplied as they come: stream_freely */
     u32 stop;        /* in block 0: what its epilogue last read in mailbox->stop */
     u32 taken;       /* in block 0: what its epilogue last read in mailbox->taken */
     u64 full[RING_SLOTS], empty[RING_SLOTS];

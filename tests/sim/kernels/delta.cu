@@ -78,7 +78,7 @@ DEV void produce(struct worker *w) {
     for (int t = 0, go = 1; t < w->a->n_tokens && go; t++) {
         p.src = w->a->tape + (u64)w->block * M_DELTA * P_MIX_BYTES;
         for (int nth = 0; nth < M_DELTA && go; nth++)
-            go = STREAM_SEGMENT(w, &p, MIX);
+            go = STREAM_SEGMENT(w, &p, nth, MIX);
     }
     stream_drain(&p);
 }
@@ -95,14 +95,13 @@ KERNEL(P_THREADS) delta(const PARAMETER struct decode_args args) {
     w.full = smem_of(w.s->full), w.empty = smem_of(w.s->empty);
     w.slot = 0, w.parity = 0, w.parts = 0;
     w.epoch = args.epoch;
-    w.token = 0, w.layer = 0, w.zero = 0, w.dead = 0;
+    w.token = 0, w.layer = 0, w.phase = 0, w.zero = 0, w.dead = 0;
     for (u32 i = thread_index(); i < sizeof *w.s / 4; i += thread_count())
         ((u32 *)w.s)[i] = 0;
     block_sync();
     if (thread_index() == 0) {
         for (int i = 0; i < RING_SLOTS; i++)
             mbar_init(&w.s->full[i], FILL_LANES), mbar_init(&w.s->empty[i], P_WARPS);
-        w.s->cap = (u32)args.cap_layers;
         mbar_init_done();
     }
     block_sync();
