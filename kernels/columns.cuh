@@ -560,7 +560,7 @@ DEV void columns_sums_publish(struct worker *w, int exchange, int rows, const in
         const int column = i / (row_tiles * TILE_ROWS), row = i % (row_tiles * TILE_ROWS);
         u64 *to = column_words(w, exchange, column) + w->group * (M_HIDDEN / 2) + first / 2;
         const float sum = row_sum(w->s->part_group[column], row, k_parts);
-        tell_pair24(w, to, row, row < rows ? M_HIDDEN - first : 0, sum);
+        publish_sum(w, to, column, row, row < rows ? M_HIDDEN - first : 0, sum);
     }
 }
 

@@ -114,10 +114,27 @@ DEV void publish_pair24(struct worker *w, u64 *to, int row, int rows, float valu
     const float next = shuffle_down_float(value, 1);
     if (row % 2 == 0 && row < rows) word_store(to + row / 2, word_make24(value, next, w->epoch));
 }
-/* The same to all GPUs. */
-DEV void tell_pair24(struct worker *w, u64 *to, int row, int rows, float value) {
+#if P_TWO_HOPS
+enum {
+    REDUCE_WORDS = P_OUT_ROWS / 2, /* of a column, of one member */
+    REDUCE_SHARE = (P_COLUMNS * REDUCE_WORDS + P_GROUPS - 1) / P_GROUPS
+};
+#if P_OUT_ROWS != P_DOWN_ROWS
+#error "a member has the same rows of out and of down"
+#endif
+#endif
+
+/* The same for a column's partial sums: to all GPUs, or with two hops to the one whose SM adds them up (two_hops.cuh).
+ */
+DEV void publish_sum(struct worker *w, u64 *to, int column, int row, int rows, float value) {
     const float next = shuffle_down_float(value, 1);
-    if (row % 2 == 0 && row < rows) word_tell(w, to + row / 2, word_make24(value, next, w->epoch));
+    if (row % 2 || row >= rows) return;
+    const u64 word = word_make24(value, next, w->epoch);
+#if P_TWO_HOPS && P_GPUS > 1
+    word_give(w, (column * REDUCE_WORDS + row / 2) / REDUCE_SHARE / GPU_GROUPS, to + row / 2, word);
+#else
+    (void)column, word_tell(w, to + row / 2, word);
+#endif
 }
 
 #endif

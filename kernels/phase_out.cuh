@@ -49,7 +49,7 @@ DEV void sums_publish(struct worker *w, u64 *words, const float *part, int rows,
         const int mine = r + (w->warp - WARP_EPILOGUE) * LANES + w->lane;
         const int row = mine < row_tiles * TILE_ROWS ? mine : 0;
         const float sum = row_sum(part, row, k_parts);
-        tell_pair24(w, to, mine, mine < rows ? M_HIDDEN - first : 0, sum);
+        publish_sum(w, to, 0, mine, mine < rows ? M_HIDDEN - first : 0, sum);
     }
 }
 

@@ -3,7 +3,8 @@
  *
  * Each kind of step and of cut (docs/GLOSSARY.md) has a kernel of its own. In one kernel they would share their
  * registers, and spill. */
-#define PACKED 0
+#define PACKED       0
+#define PROMPT_QUEUE 1
 #include "mma.cuh"
 #include "phase_embed.cuh"
 #include "prefill_attention.cuh"
@@ -129,12 +130,28 @@ KERNEL(READ_THREADS) prefill_attention(const PARAMETER struct prefill_args args,
     }
 }
 
+/* Launched with several GPUs alone. */
+KERNEL(READ_CONSUMERS) prefill_join(const PARAMETER struct prefill_args args, int phase, int layer) {
+#if P_GPUS > 1
+    struct prompt_worker r;
+    next_may_start();
+    prompt_worker_make(&r, &args, layer, 0);
+    previous_over();
+    join_items(&r, phase, layer);
+#else
+    (void)args, (void)phase, (void)layer;
+#endif
+}
+
 /* One block of one warp waits for all launches before it and tells the host that the tokens are evaluated. Where a
  * launch gave up, this kernel writes nothing. */
 KERNEL(LANES) prefill_end(const PARAMETER struct prefill_args args, int phase, int layer) {
     struct decode_mailbox *m = args.decode.mailbox;
     (void)phase, (void)layer;
     previous_over();
+#if P_GPUS > 1
+    if (args.gpus.gpu != 0) return;
+#endif
     if (thread_index() != 0 || plain_load32(args.decode.abort) != ABORT_NONE) return;
     mapped_store32(&m->n_made, 0);
     mapped_store32(&m->n_evaluated, (u32)args.decode.n_tokens);

@@ -76,7 +76,15 @@ struct prefill_args {
     unsigned char *attention; /* activations, columns of out's k tiles; each kind of layer has its own */
     unsigned char *gated;     /* activations, columns of down's k tiles */
     struct prefill_delta delta;
+    /* Several GPUs: each has the columns of its own groups in qkv, attention and gated, and the tape of the decode
+     * arguments is that of its own first SM. So its products of out and down are one part of a sum. It stores them on
+     * all GPUs, where the next launch adds up the parts of all. */
+    struct gpu_args gpus;
+    float *parts[ARGS_MOST_GPUS]; /* on each GPU: [out, down][of each GPU] parts of PREFILL_PART_FLOATS */
 };
+
+/* Floats of a part: of each row tile of out in a group, of each 8 tokens, 32 lanes' 4 products of an mma. */
+#define PREFILL_PART_FLOATS(row_tiles, tokens) ((unsigned long long)(row_tiles) * ((tokens) / ATOM_TOKENS) * 128)
 
 /* The same for a pass over packed texts, which are whole and lie one behind the other: position is 0, so that a token's
  * number is its slot in the cache. Kernels that do not care which text a token is of take the first member alone. */

@@ -35,9 +35,9 @@ enum {
     HEAD_BLOCKS = M_HEAD_DIM / 8, /* of 8 dims */
     HALF_TURN = M_ROTARY / 2,     /* dims i and i + HALF_TURN turn together, i below HALF_TURN */
     TURN_BLOCKS = M_ROTARY / 8,
-    GROUP_Q_HEADS = M_HEADS / M_KV_HEADS,
-    GATE_HEADS = M_GATED ? M_HEADS : 0,
-    CHUNK_HEADS = M_HEADS + 2 * M_KV_HEADS, /* rows of head_dim values of q, k, v; gates lie behind q's */
+    GROUP_Q_HEADS = GPU_HEADS / GPU_KV_HEADS,
+    GATE_HEADS = M_GATED ? GPU_HEADS : 0,
+    CHUNK_HEADS = GPU_HEADS + 2 * GPU_KV_HEADS, /* rows of head_dim values of q, k, v; gates lie behind q's */
     WARP_ROWS = 16,
     PAIR_BARRIER = 4, /* to + 3: named barriers, each of two warps whose numbers are 4 apart */
     HALF_BYTES = STAGE_BYTES / 2,
@@ -100,7 +100,7 @@ DEV u32 *chunk_words(const struct prompt_worker *r, int token, int head) {
 DEV void rows_load(const struct prompt_worker *r, const struct chunk_piece *c, int head, struct head_rows *rows) {
     UNROLL
     for (int i = 0; i < 2; i++) {
-        const u32 *from = chunk_words(r, c->first + r->w.lane / 4 + 8 * i, head < M_HEADS ? head : head + GATE_HEADS);
+        const u32 *from = chunk_words(r, c->first + r->w.lane / 4 + 8 * i, head < GPU_HEADS ? head : head + GATE_HEADS);
         UNROLL
         for (int j = 0; j < HEAD_BLOCKS; j++)
             rows->w[i][j] = plain_load32(from + 4 * j);
@@ -317,22 +317,33 @@ DEV void values_store(const struct prompt_worker *r, const struct chunk_piece *c
 
 #endif
 
+#if P_KV_FORM
+/* The first KV head that this GPU has. */
+DEV int kv_first(const struct prompt_worker *r) {
+#if P_GPUS > 1
+    return r->a->gpus.gpu * GPU_KV_HEADS;
+#else
+    return (void)r, 0;
+#endif
+}
+#endif
+
 /* Brings a piece's rows of one head, as qkv counts heads, to where they belong: q stays in qkv, k and v go to the
  * cache. */
 DEV void rows_finish(const struct prompt_worker *r, int nth, const struct chunk_piece *c, int head,
                      struct head_rows *rows) {
-    const int kv_head = (head - M_HEADS) % M_KV_HEADS;
-    if (head < M_HEADS + M_KV_HEADS) rows_rotate(r, nth, head >= M_HEADS, rows);
-    if (head < M_HEADS) {
+    const int kv_head = (head - GPU_HEADS) % GPU_KV_HEADS;
+    if (head < GPU_HEADS + GPU_KV_HEADS) rows_rotate(r, nth, head >= GPU_HEADS, rows);
+    if (head < GPU_HEADS) {
         query_store(r, c, head, rows);
         return;
     }
-    u8 *piece = kv_page_piece(c->page, nth * M_KV_HEADS + kv_head, c->piece);
+    u8 *piece = kv_page_piece(c->page, nth * GPU_KV_HEADS + kv_head, c->piece);
 #if P_KV_FORM
-    const int is_v = head >= M_HEADS + M_KV_HEADS;
-    codes_store(r, c, piece, is_v, kv_given(r->a->decode.qkv_vectors, nth, kv_head, is_v), rows);
+    const int is_v = head >= GPU_HEADS + GPU_KV_HEADS;
+    codes_store(r, c, piece, is_v, kv_given(r->a->decode.qkv_vectors, nth, kv_first(r) + kv_head, is_v), rows);
 #else
-    if (head < M_HEADS + M_KV_HEADS)
+    if (head < GPU_HEADS + GPU_KV_HEADS)
         key_store(r, c, piece, rows);
     else
         values_store(r, c, piece, rows);
@@ -401,7 +412,7 @@ DEV int row_first(const struct prompt_worker *r, int row) { return text_first(r,
 #endif
 
 DEV int rounds_of(const struct prompt_worker *r, int rows) {
-    const int items = (stacked_rows(r) + rows - 1) / rows * M_KV_HEADS, blocks = (int)block_count();
+    const int items = (stacked_rows(r) + rows - 1) / rows * GPU_KV_HEADS, blocks = (int)block_count();
     return (items + blocks - 1) / blocks;
 }
 
@@ -420,9 +431,9 @@ DEV int item_take(const struct prompt_worker *r, int rows, int round, struct att
     const int all = stacked_rows(r), runs = (all + rows - 1) / rows;
     const int blocks = (int)block_count(), block = (int)block_index();
     const int i = round * blocks + (round % 2 ? blocks - 1 - block : block);
-    if (i >= runs * M_KV_HEADS) return 0;
-    item->kv_head = i % M_KV_HEADS;
-    item->row = (runs - 1 - i / M_KV_HEADS) * rows;
+    if (i >= runs * GPU_KV_HEADS) return 0;
+    item->kv_head = i % GPU_KV_HEADS;
+    item->row = (runs - 1 - i / GPU_KV_HEADS) * rows;
 #if PACKED
     item->begin = row_first(r, item->row);
 #endif
@@ -469,7 +480,7 @@ DEV void attention_produce(struct prompt_worker *r, int layer) {
     if (r->w.lane >= FILL_LANES) return;
     NO_UNROLL
     for (int round = 0; item_take(r, rows, round, &item); round++) {
-        const int row = attention_nth(layer) * M_KV_HEADS + item.kv_head, pieces = item_pieces(&item);
+        const int row = attention_nth(layer) * GPU_KV_HEADS + item.kv_head, pieces = item_pieces(&item);
         NO_UNROLL
         for (int piece = FIRST_PIECE(&item); piece < pieces; piece += 2 * HALF_PIECES) {
             const struct half low = half_find(r, row, piece, pieces);
@@ -737,7 +748,7 @@ DEV void rows_store(const struct prompt_worker *r, const struct attention_item *
         const int row = x->row + lane / 4 + 8 * b, have = row < stacked_rows(r);
         const int head = item->kv_head * GROUP_Q_HEADS + row % GROUP_Q_HEADS;
         const int column = head / P_GROUP_HEADS * (P_OUT_K_TILES * TILE_K) + head % P_GROUP_HEADS * M_HEAD_DIM;
-        const u32 *gates = chunk_words(r, row / GROUP_Q_HEADS, M_HEADS + head);
+        const u32 *gates = chunk_words(r, row / GROUP_Q_HEADS, GPU_HEADS + head);
         u32 gate[2 * MERGE_TILES];
         UNROLL
         for (int i = 0; i < 2 * MERGE_TILES; i++) {

@@ -30,11 +30,13 @@
  * another, and the SMs of all groups have the same rows. */
 DEV int sums_groups(int phase) { return phase == TAPE_OUT || phase == TAPE_DOWN; }
 DEV int product_row_tiles(int phase) {
-    return (sums_groups(phase) ? P_GROUP_SMS : P_SMS) * BY_PHASE(phase, ROW_TILES_OF);
+    return (sums_groups(phase) ? P_GROUP_SMS : GPU_SMS) * BY_PHASE(phase, ROW_TILES_OF);
 }
 /* x comes twice, rounded to bf16 and then what rounding left over: together 16 significant bits, as in decoding. */
 enum { X_TILES = X_BLOCKS * ATOM_COLUMNS / TILE_K };
-DEV int product_k_tiles(int phase) { return sums_groups(phase) ? P_GROUPS * BY_PHASE(phase, K_TILES_OF) : 2 * X_TILES; }
+DEV int product_k_tiles(int phase) {
+    return sums_groups(phase) ? GPU_GROUPS * BY_PHASE(phase, K_TILES_OF) : 2 * X_TILES;
+}
 
 DEV int product_format(int phase) { return BY_PHASE(phase, FORMAT_OF); }
 
@@ -139,14 +141,14 @@ DEV const u8 *activations_of(const struct prompt_worker *r, int phase) {
 DEV int qkv_column(int row, int local) {
     const int sm = row / P_QKV_ROW_TILES, group = sm / P_GROUP_SMS;
     int at = row % P_QKV_ROW_TILES * TILE_ROWS + local;
-    if (at >= P_QKV_ROWS || group >= P_GROUPS) return -1;
+    if (at >= P_QKV_ROWS || group >= GPU_GROUPS) return -1;
     at += sm % P_GROUP_SMS * P_QKV_ROWS;
     if (at < P_GROUP_Q) return group * P_GROUP_Q + at;
     at -= P_GROUP_Q;
-    if (at < P_GROUP_GATE) return M_HEADS * M_HEAD_DIM + group * P_GROUP_GATE + at;
+    if (at < P_GROUP_GATE) return GPU_HEADS * M_HEAD_DIM + group * P_GROUP_GATE + at;
     at -= P_GROUP_GATE;
     if (at >= 2 * P_GROUP_KV) return -1;
-    return M_HEADS * (1 + M_GATED) * M_HEAD_DIM + at / P_GROUP_KV * M_KV_HEADS * M_HEAD_DIM + group * P_GROUP_KV +
+    return GPU_HEADS * (1 + M_GATED) * M_HEAD_DIM + at / P_GROUP_KV * GPU_KV_HEADS * M_HEAD_DIM + group * P_GROUP_KV +
            at % P_GROUP_KV;
 }
 
@@ -155,7 +157,7 @@ DEV int qkv_column(int row, int local) {
 DEV int mix_column(int row, int local) {
     const int sm = row / P_MIX_ROW_TILES, group = sm / P_GROUP_SMS;
     int at = row % P_MIX_ROW_TILES * TILE_ROWS + local;
-    if (at >= P_MIX_ROWS || group >= P_GROUPS) return -1;
+    if (at >= P_MIX_ROWS || group >= GPU_GROUPS) return -1;
     at += sm % P_GROUP_SMS * P_MIX_ROWS;
     if (at < 2 * P_GROUP_KEY)
         return at / P_GROUP_KEY * M_KEY_HEADS * M_KEY_DIM + group * P_GROUP_KEY + at % P_GROUP_KEY;
@@ -215,13 +217,27 @@ DEV void item_begin(struct prompt_worker *r, int phase, const struct item *it, i
     if (!sums_groups(phase)) scales_make(r, it, first_token, tokens);
 }
 
+#if M_QKV_BIAS
+/* The model's row of q, k and v that this GPU has as column `column` of qkv. */
+DEV int qkv_row_of(const struct prompt_worker *r, int column) {
+#if P_GPUS > 1
+    enum { Q = GPU_HEADS * M_HEAD_DIM, KV = GPU_KV_HEADS * M_HEAD_DIM };
+    const int gpu = r->a->gpus.gpu, kv = column - Q;
+    if (kv < 0) return gpu * Q + column;
+    return P_GPUS * (Q + kv / KV * KV) + gpu * KV + kv % KV;
+#else
+    return (void)r, column;
+#endif
+}
+#endif
+
 /* Loads the biases of the two rows of a row tile of qkv whose sums this lane has; 0 for padding. */
 DEV void row_biases_load(const struct prompt_worker *r, int row, float *bias) {
 #if M_QKV_BIAS
     UNROLL
     for (int i = 0; i < 2; i++) {
         const int column = qkv_column(row, r->w.lane / 4 + 8 * i);
-        bias[i] = column >= 0 ? qkv_bias_load(r->w.a, r->w.layer, column) : 0;
+        bias[i] = column >= 0 ? qkv_bias_load(r->w.a, r->w.layer, qkv_row_of(r, column)) : 0;
     }
 #else
     (void)r, (void)row, (void)bias;
@@ -349,6 +365,52 @@ DEV void sums_finish(struct prompt_worker *r, const struct item *it, const float
     }
 }
 
+#if P_GPUS > 1
+/* Where GPU `part`'s products of out or down begin among those of all GPUs, for the warp's row tile and an atom of
+ * tokens. */
+DEV u64 part_at(const struct prompt_worker *r, int phase, int part, int row, int atom) {
+    const u64 floats = PREFILL_PART_FLOATS(P_GROUP_SMS * P_OUT_ROW_TILES, P_PREFILL_TOKENS);
+    const u64 tile = (u64)(u32)row * (P_PREFILL_TOKENS / ATOM_TOKENS) + (u32)atom;
+    return (u64)(u32)((phase == TAPE_DOWN) * P_GPUS + part) * floats + tile * 128 + (u32)r->w.lane * 4;
+}
+
+/* Stores this GPU's products on all GPUs. */
+DEV void parts_give(struct prompt_worker *r, int phase, const struct item *it, const float *d, int block, int from,
+                    const int n) {
+    if (it->row >= product_row_tiles(phase)) return;
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        const int atom = it->token / ATOM_TOKENS + block * (BLOCK_TOKENS / ATOM_TOKENS) + from + j;
+        if (atom * ATOM_TOKENS >= r->n_tokens) continue;
+        const u64 at = part_at(r, phase, r->a->gpus.gpu, it->row, atom);
+        struct quad q;
+        q.x = float_bits(d[4 * j]), q.y = float_bits(d[4 * j + 1]);
+        q.z = float_bits(d[4 * j + 2]), q.w = float_bits(d[4 * j + 3]);
+        UNROLL
+        for (int g = 0; g < P_GPUS; g++)
+            plain_store128((struct quad *)(r->a->parts[g] + at), q);
+    }
+}
+
+/* Loads the products of all GPUs for the block of 64 tokens at hand, and adds them up. */
+DEV void parts_take(const struct prompt_worker *r, int phase, const struct item *it, float *d) {
+    UNROLL
+    for (int j = 0; j < BLOCK_TOKENS / ATOM_TOKENS; j++) {
+        const int atom = it->token / ATOM_TOKENS + j;
+        const int there = it->row < product_row_tiles(phase) && atom * ATOM_TOKENS < r->n_tokens;
+        d[4 * j] = d[4 * j + 1] = d[4 * j + 2] = d[4 * j + 3] = 0;
+        UNROLL
+        for (int g = 0; g < P_GPUS; g++) {
+            const float *from = r->a->parts[r->a->gpus.gpu] + part_at(r, phase, g, it->row, atom);
+            if (!there) continue;
+            const struct quad q = own_load128((const struct quad *)from);
+            d[4 * j] += bits_float(q.x), d[4 * j + 1] += bits_float(q.y);
+            d[4 * j + 2] += bits_float(q.z), d[4 * j + 3] += bits_float(q.w);
+        }
+    }
+}
+#endif
+
 /* Adds up the sums of squares of four warps, for tokens [from, to) of the item, and stores them to their slot of
  * ssq. */
 DEV void ssq_finish(struct prompt_worker *r, const struct item *it, int from, int to) {
@@ -365,7 +427,12 @@ DEV void ssq_finish(struct prompt_worker *r, const struct item *it, int from, in
 }
 
 DEV void item_end(struct prompt_worker *r, int phase, const struct item *it, int from, int to) {
-    if (sums_groups(phase)) ssq_finish(r, it, from, to);
+    if (sums_groups(phase) && P_GPUS == 1) ssq_finish(r, it, from, to);
+}
+
+/* The gains of the norm behind out or down. */
+DEV const float *norm_after(const struct prompt_worker *r, int phase, int layer) {
+    return r->w.a->norms + (size_t)(2 * layer + (phase == TAPE_OUT ? 1 : 2)) * M_HIDDEN;
 }
 
 DEV void item_finish(struct prompt_worker *r, int phase, int layer, const struct item *it, const float *d, int block,
@@ -381,9 +448,32 @@ DEV void item_finish(struct prompt_worker *r, int phase, int layer, const struct
     else if (phase == TAPE_GATE_UP)
         gate_up_finish(r, it, d, block, from, n);
     else
-        sums_finish(r, it, d, block, from, n,
-                    r->w.a->norms + (size_t)(2 * layer + (phase == TAPE_OUT ? 1 : 2)) * M_HIDDEN, early);
+#if P_GPUS > 1
+        parts_give(r, phase, it, d, block, from, n), (void)layer, (void)early;
+#else
+        sums_finish(r, it, d, block, from, n, norm_after(r, phase, layer), early);
+#endif
 }
+
+#if P_GPUS > 1
+/* join: the products that all GPUs have made of out or down (phase) become h, x and ssq. An item is 8 row tiles, one
+ * for each warp, by 64 tokens. */
+DEV void join_items(struct prompt_worker *r, int phase, int layer) {
+    const int across = (r->n_tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    const int n_items = (product_row_tiles(phase) + READ_WARPS - 1) / READ_WARPS * across;
+    struct item it;
+    it.which = 0;
+    NO_UNROLL
+    for (int item = r->w.block; item < n_items; item += (int)block_count()) {
+        float d[32];
+        it.row = item / across * READ_WARPS + r->w.warp, it.token = item % across * BLOCK_TOKENS;
+        parts_take(r, phase, &it, d);
+        sums_finish(r, &it, d, 0, 0, 8, norm_after(r, phase, layer), 0);
+        ssq_finish(r, &it, 0, BLOCK_TOKENS);
+        readers_sync(); /* the sums of squares are read */
+    }
+}
+#endif
 
 /* Adds up the eight warps' shares of k. Each warp gets the sums of one of the block's 8 atoms of tokens, in d[0 .. 4).
  * Two rounds of four atoms need half the shared memory of one. */
@@ -498,7 +588,7 @@ DEV void thin_items(struct prompt_worker *r, int phase, int layer, const int for
         u32 seen = 0;
         smem b = 0;
         it.row = item;
-        if (sums_groups(phase) && r->w.warp < atoms) residual_load(r, &it, r->w.warp, 1, h);
+        if (sums_groups(phase) && P_GPUS == 1 && r->w.warp < atoms) residual_load(r, &it, r->w.warp, 1, h);
         UNROLL
         for (int i = 0; i < 32; i++)
             d[i] = 0;
@@ -532,7 +622,7 @@ DEV void thin_items(struct prompt_worker *r, int phase, int layer, const int for
         eighths_meet(r, d, atoms);
         if (r->w.warp < atoms) item_finish(r, phase, layer, &it, d, 0, r->w.warp, 1, h);
         warp_sync(); /* the sums of squares */
-        if (sums_groups(phase) && r->w.warp < atoms && r->w.lane < 8 && it.row < SSQ_SLOTS)
+        if (sums_groups(phase) && P_GPUS == 1 && r->w.warp < atoms && r->w.lane < 8 && it.row < SSQ_SLOTS)
             plain_store32((u32 *)r->a->ssq + (size_t)it.row * P_PREFILL_TOKENS + 8 * r->w.warp + r->w.lane,
                           float_bits(r->s->ssq[r->w.warp][8 * r->w.warp + r->w.lane]));
     }

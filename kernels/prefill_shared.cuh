@@ -3,6 +3,8 @@
  *
  *   embed, [qkv, rope, attention, out, gate_up, down] x layers, end
  *
+ * With several GPUs each takes the heads and columns of its own groups, and a join follows out and down.
+ *
  * A layer that is a Gated DeltaNet has mix, conv, chunk, chain, answer in place of what stands before out.
  *
  * A launch has as many blocks as the GPU has SMs. In a block READ_WARPS consumer warps compute, and one producer warp
@@ -33,9 +35,9 @@ enum {
     X_COLUMNS = P_QKV_K_TILES * TILE_K,
     X_BLOCKS = (X_COLUMNS + ATOM_COLUMNS - 1) / ATOM_COLUMNS,
     X_LOW_COLUMN = X_BLOCKS * ATOM_COLUMNS, /* the first column of what rounding to bf16 left over */
-    ATTENTION_COLUMNS = P_GROUPS * P_OUT_K_TILES * TILE_K,
-    GATED_COLUMNS = P_GROUPS * P_DOWN_K_TILES * TILE_K,
-    QKV_COLUMNS = (M_HEADS * (1 + M_GATED) + 2 * M_KV_HEADS) * M_HEAD_DIM, /* q, gates, k, v */
+    ATTENTION_COLUMNS = GPU_GROUPS * P_OUT_K_TILES * TILE_K,
+    GATED_COLUMNS = GPU_GROUPS * P_DOWN_K_TILES * TILE_K,
+    QKV_COLUMNS = (GPU_HEADS * (1 + M_GATED) + 2 * GPU_KV_HEADS) * M_HEAD_DIM, /* q, gates, k, v */
 #if M_DELTA
     CHANNELS = 2 * M_KEY_HEADS * M_KEY_DIM + M_VALUE_HEADS * M_VALUE_DIM, /* of a convolution: q, k, v */
     MIX_COLUMNS = CHANNELS + M_VALUE_HEADS * M_VALUE_DIM,                 /* and z */
@@ -201,10 +203,10 @@ DEV void stages_drain(struct prompt_worker *r) {
 
 /* ---- activations ---- */
 
-/* How many sums of squares each token has: one for every row tile where out and down are thin (split_k 8), otherwise
- * one for every four row tiles. */
+/* How many sums of squares each token has: one for every row tile where out and down are thin (split_k 8) and complete,
+ * otherwise one for every four row tiles. */
 DEV int ssq_slots(const struct prompt_worker *r) {
-    return r->a->cut[TAPE_OUT].split_k == 8 ? SSQ_SLOTS : (SSQ_SLOTS + 3) / 4;
+    return P_GPUS == 1 && r->a->cut[TAPE_OUT].split_k == 8 ? SSQ_SLOTS : (SSQ_SLOTS + 3) / 4;
 }
 
 /* Stores a pair of bf16 as columns `column` (even) and the next one of a token. */

@@ -7,6 +7,9 @@
 #ifndef REEL_KERNELS_SHARED_CUH
 #define REEL_KERNELS_SHARED_CUH
 
+#if PROMPT_QUEUE
+#include "prefill_args.h"
+#endif
 #include "decode_layout.h"
 #include "maths.cuh"
 #include "memory.cuh"
@@ -70,8 +73,13 @@ struct block_shared;
 #define GPUS_PARAMETER
 #endif
 
-/* SMs, groups and KV heads of each GPU. */
-enum { GPU_SMS = P_SMS / P_GPUS, GPU_GROUPS = P_GROUPS / P_GPUS, GPU_KV_HEADS = M_KV_HEADS / P_GPUS };
+/* SMs, groups, heads and KV heads of each GPU. */
+enum {
+    GPU_SMS = P_SMS / P_GPUS,
+    GPU_GROUPS = P_GROUPS / P_GPUS,
+    GPU_HEADS = M_HEADS / P_GPUS,
+    GPU_KV_HEADS = M_KV_HEADS / P_GPUS
+};
 
 /* What one thread knows. Everything but `lane` and `qk_gain` is meant to be the same in all lanes of a warp. */
 struct worker {
@@ -125,6 +133,13 @@ struct gpu_shared {
 };
 DEV const struct gpu_shared *gpus_of(const struct block_shared *s) { return (const struct gpu_shared *)s; }
 
+/* A launch of prefill.cu is told in its arguments, whose first member `a` is. */
+#if PROMPT_QUEUE && P_GPUS > 1
+DEV const struct gpu_args *gpus_told(const struct worker *w) { return &((const struct prefill_args *)w->a)->gpus; }
+#else
+DEV const struct gpu_args *gpus_told(const struct worker *w) { return gpus_of(w->s)->gpus; }
+#endif
+
 /* All threads of a block that has cleared its shared memory call it, before anything waits. */
 DEV void gpus_keep(struct block_shared *s, const struct gpu_args *gpus) {
     struct gpu_shared *to = (struct gpu_shared *)s;
@@ -148,10 +163,20 @@ DEV void word_tell(const struct worker *w, u64 *to, u64 word) {
 #endif
 }
 
+/* Stores a word that SMs of one GPU wait for. `to` is its place on this one. */
+DEV void word_give(const struct worker *w, int gpu, u64 *to, u64 word) {
+#if P_GPUS > 1
+    const int own = w->group / GPU_GROUPS, nth = gpu < own ? gpu : gpu - 1;
+    peer_store((u64 *)((u8 *)to + (gpu == own ? 0 : gpus_of(w->s)->peers[nth])), word);
+#else
+    (void)w, (void)gpu, word_store(to, word);
+#endif
+}
+
 /* Where an SM's tape would begin if all GPUs' tapes lay one behind the other from here. */
 DEV const u8 *tape_from(const struct worker *w, const struct decode_args *a, int sm) {
 #if P_GPUS > 1
-    return (void)a, gpus_of(w->s)->gpus->tape[sm / GPU_SMS];
+    return (void)a, gpus_told(w)->tape[sm / GPU_SMS];
 #else
     return (void)w, (void)sm, a->tape;
 #endif
@@ -227,7 +252,7 @@ DEV int head_tiles(const struct worker *w) {
 #if P_GPUS > 1
 #define ABORT_CLAIM gpus->abort[0]
 #define WAIT_OVER(w, kind, polls, want, have)                                                                          \
-    wait_over((w)->a, gpus_of((w)->s)->gpus, kind, polls, want, have, (w)->token, (w)->layer)
+    wait_over((w)->a, gpus_told(w), kind, polls, want, have, (w)->token, (w)->layer)
 DEV_CALL int wait_over(const struct decode_args *a, const struct gpu_args *gpus, enum wait_kind kind, u32 polls,
                        u32 want, u32 have, int token, int layer) {
 #else

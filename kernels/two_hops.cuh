@@ -62,14 +62,7 @@ DEV void h_gather(struct worker *w, int exchange, float (*h)[2 * SLICE], enum wa
     }
 }
 
-enum {
-    REDUCE_WORDS = P_OUT_ROWS / 2, /* of a column, of one member */
-    REDUCE_SHARE = (P_COLUMNS * REDUCE_WORDS + P_GROUPS - 1) / P_GROUPS,
-    REDUCE_TURNS = (REDUCE_SHARE + P_EPILOGUE_WARPS * LANES - 1) / (P_EPILOGUE_WARPS * LANES)
-};
-#if P_OUT_ROWS != P_DOWN_ROWS
-#error "a member has the same rows of out and of down"
-#endif
+enum { REDUCE_TURNS = (REDUCE_SHARE + P_EPILOGUE_WARPS * LANES - 1) / (P_EPILOGUE_WARPS * LANES) };
 
 /* Which word of which column is this thread's n-th. */
 struct reduced {

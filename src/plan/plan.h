@@ -88,6 +88,7 @@ enum { PLAN_PICK_WORDS = 128 }; /* of one SM, see phase_pick.cuh */
  */
 struct plan_scratch {
     uint64_t h, ssq, x, qkv, attention, mixed, gated; /* mixed: the Gated DeltaNets' attention */
+    uint64_t parts;                                   /* with several GPUs: sums of out and down */
     struct {
         uint64_t q, k, v, gates, decay, kept, w, u, asked, learned, states;
     } delta; /* struct prefill_delta */

@@ -255,8 +255,8 @@ static enum reel_status check_scratch(const struct plan *p, struct reel_error *e
     const struct tape_shape *t = &p->tape;
     const struct plan_scratch *s = &p->scratch;
     const struct plan_delta *d = &p->delta;
-    const int head = p->head_dim, q = p->n_heads * head,
-              qkv = q * (t->gate_dim ? 2 : 1) + 2 * p->n_kv_heads * head;
+    const int head = p->head_dim, q = p->n_heads / p->n_gpus * head,
+              qkv = q * (t->gate_dim ? 2 : 1) + 2 * (p->n_kv_heads / p->n_gpus) * head;
     const int values = d->value_heads * d->value_dim, keys = d->key_heads * d->key_dim;
     const int asked = d->value_heads * d->key_dim; /* rows that value heads do not share */
     const struct {
@@ -271,7 +271,9 @@ static enum reel_status check_scratch(const struct plan *p, struct reel_error *e
         { "q, k, v and z", s->qkv, s->attention, 8 * keys + 6 * values },
         { "attention", s->attention, s->mixed, 2 * q },
         { "answers of DeltaNets", s->mixed, s->gated, 2 * values },
-        { "gated values", s->gated, s->delta.q, 2 * t->intermediate },
+        { "gated values", s->gated, s->parts, 2 * (t->intermediate / p->n_gpus) },
+        { "GPUs' parts of sums", s->parts, s->delta.q,
+          p->n_gpus > 1 ? 8 * p->n_gpus * t->hidden : 0 },
         { "queries", s->delta.q, s->delta.k, 2 * keys },
         { "keys", s->delta.k, s->delta.v, 2 * keys },
         { "values", s->delta.v, s->delta.gates, 2 * values },

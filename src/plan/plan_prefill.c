@@ -23,7 +23,7 @@ int plan_prefill_chunk_bytes(const struct plan_delta *d) {
 static int k_tiles(const struct plan *p, int phase) {
     enum { BLOCK_TILES = ATOM_COLUMNS / TILE_K };
     const int tiles = p->tape.segment[phase].k_tiles;
-    if (phase == TAPE_OUT || phase == TAPE_DOWN) return p->tape.n_groups * tiles;
+    if (phase == TAPE_OUT || phase == TAPE_DOWN) return p->tape.n_groups / p->n_gpus * tiles;
     return 2 * plan_ceil(tiles, BLOCK_TILES) * BLOCK_TILES;
 }
 
@@ -53,13 +53,14 @@ static uint64_t activations(int columns, uint64_t tokens) {
 struct part {
     uint64_t *at, bytes;
 };
-enum { PARTS = 7, DELTA_PARTS = 11 };
+enum { PARTS = 8, DELTA_PARTS = 11 };
 
 static void common_parts(struct part parts[PARTS], struct plan_scratch *s, const struct plan *p,
                          uint64_t n) {
     const struct tape_shape *t = &p->tape;
-    const int heads = p->n_heads * (t->gate_dim ? 2 : 1) + 2 * p->n_kv_heads;
-    const int groups = t->n_groups * TILE_K, out = groups * t->segment[TAPE_OUT].k_tiles;
+    const int heads = (p->n_heads * (t->gate_dim ? 2 : 1) + 2 * p->n_kv_heads) / p->n_gpus;
+    const int groups = t->n_groups / p->n_gpus * TILE_K;
+    const int out = groups * t->segment[TAPE_OUT].k_tiles;
     /* mix has all rows but z's twice: rounded, and what rounding left over */
     const int mix = t->n_groups * (2 * plan_mix_rows(t) - t->group_value);
     const int rows = int_max(heads * p->head_dim, mix);
@@ -73,6 +74,8 @@ static void common_parts(struct part parts[PARTS], struct plan_scratch *s, const
         { &s->attention, activations(out, n) },
         { &s->mixed, p->delta.n_layers ? activations(out, n) : 0 },
         { &s->gated, activations(groups * t->segment[TAPE_DOWN].k_tiles, n) },
+        { &s->parts,
+          p->n_gpus > 1 ? 2 * (uint64_t)p->n_gpus * 4 * PREFILL_PART_FLOATS(slots, n) : 0 },
     };
     memcpy(parts, all, sizeof all);
 }
@@ -130,7 +133,7 @@ static int tokens_that_fit(const struct plan *p, const struct model_config *c, i
 /* Why these kernels cannot read this model's prompts on this GPU; NULL: they can. */
 static const char *refusal(const struct plan *p) {
     const struct plan_delta *d = &p->delta;
-    if (p->n_gpus > 1) return "is for one GPU";
+    if (p->n_gpus > 1 && d->n_layers) return "is for one GPU where layers are DeltaNets";
     if (p->copy == 0) return "needs compute capability 8.0 or more";
     if (p->head_dim != 64 && p->head_dim != 128 && p->head_dim != 256)
         return "needs a head_dim of 64, 128 or 256";
@@ -207,7 +210,7 @@ enum { ALL_THIN_TOKENS = 24, THIN_TOKENS = 64 };
 
 struct prefill_cut plan_prefill_cut(const struct plan *p, int phase, int n_tokens) {
     const bool grouped = phase == TAPE_OUT || phase == TAPE_DOWN; /* k goes through all groups */
-    const int sms = grouped ? p->tape.group_sms : p->tape.n_sms;
+    const int sms = grouped ? p->tape.group_sms : plan_gpu_sms(p);
     if (n_tokens <= THIN_TOKENS)
         return (struct prefill_cut){ .blocks = 1,
                                      .split_k = n_tokens <= ALL_THIN_TOKENS || grouped ? 8 : 1 };

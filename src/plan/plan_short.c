@@ -66,6 +66,7 @@ void plan_short(struct plan *p) {
     static const int choices[] = { PLAN_SHORT_TOKENS, 32, 16, 8 };
     if (p->prefill_tokens == 0 || p->tape.hidden % TILE_K || p->tape.n_layers > MOST_LAYERS) return;
     if (p->delta.n_layers || p->tape.gate_dim || p->rotary_dim != p->head_dim) return;
+    if (p->n_gpus > 1) return;
     for (size_t i = 0; i < sizeof choices / sizeof choices[0] && p->short_tokens == 0; i++)
         if (holds(p, choices[i])) p->short_tokens = choices[i];
     if (p->short_tokens == 0) return;

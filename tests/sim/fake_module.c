@@ -287,6 +287,12 @@ static bool params_copy(struct launch_work *l, const unsigned *sizes, void **par
     return true;
 }
 
+static bool reaches_others(int gpu) {
+    for (int other = 0; other < SIM_MOST_GPUS; other++)
+        if (other != gpu && fake_reaches(gpu, other)) return true;
+    return false;
+}
+
 static CUresult launch(CUfunction f, unsigned grid, unsigned threads, unsigned shared_bytes,
                        CUstream stream, void **params, bool cooperative, bool overlaps) {
     int resident = blocks_of_sm((int)threads, shared_bytes) * fake.gpu.n_sms;
@@ -313,6 +319,7 @@ static CUresult launch(CUfunction f, unsigned grid, unsigned threads, unsigned s
                                      .shared_bytes = shared_bytes,
                                      .resident = resident,
                                      .first_gpu = fake_current_gpu(),
+                                     .reaches = reaches_others(fake_current_gpu()),
                                      .overlaps = overlaps,
                                      .settings = fake.settings,
                                      .memory = fake_range };

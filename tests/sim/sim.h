@@ -81,6 +81,7 @@ struct sim_launch {
     int n_gpus;                      /* that run it together, each a share of the grid; 0: one */
     void **params_of[SIM_MOST_GPUS]; /* then, of each; params are the first one's */
     int first_gpu;                   /* without n_gpus: which GPU runs it */
+    bool reaches;                    /* it may use other GPUs' memory */
     int grid, threads;
     unsigned shared_bytes;
     int resident;  /* blocks at a time */

@@ -28,7 +28,7 @@ static void check_gpu(const struct sim_warp *w, uintptr_t at, int access, bool s
                       const char *what) {
     const int gpu = sim.ranges[0].gpu, mine = sim_gpu_of(w->block);
     if (gpu < 0 || gpu == mine || access == SIM_PEER || access == SIM_MAPPED) return;
-    if (sim.launch->n_gpus > 1 && (access == SIM_CONST || (access == SIM_PLAIN && stores))) return;
+    if (sim.launch->reaches && (access == SIM_CONST || (access == SIM_PLAIN && stores))) return;
     sim_fail("%s at %p: it lies on GPU %d, this is GPU %d", what, (void *)at, gpu, mine);
 }
 

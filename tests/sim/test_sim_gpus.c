@@ -246,6 +246,26 @@ static void a_launch_that_fails_on_one_gpu_ends_both(void **state) {
     sim_model_close(&m);
 }
 
+/* A prompt's launches on one GPU wait for those on the other. */
+static void a_meeting_that_fails_ends_in_words(void **state) {
+    (void)state;
+    struct sim_model m;
+    struct reel_error err = { 0 };
+    int32_t prompt[N_PROMPT], ids[N_NEW];
+    for (int i = 0; i < N_PROMPT; i++)
+        prompt[i] = i;
+    sim_model_open(&m, "q3-p");
+    load_on(&m, "n_groups=2,group_sms=2,warps=4", 2);
+    struct sim_gpu gpu = sim_gpu_current();
+    gpu.cuda->only = "cuStreamWaitEvent", gpu.cuda->fail_call = 2, gpu.cuda->fail_with = 2;
+    assert_int_not_equal(sim_model_generate(m.gpu, prompt, N_PROMPT, NULL, ids, N_NEW, &err),
+                         REEL_OK);
+    assert_non_null(strstr(err.text, "cuStreamWaitEvent"));
+    sim_model_close(&m);
+    assert_int_equal(gpu.cuda->live.contexts + gpu.cuda->leaked.events + gpu.cuda->leaked.streams,
+                     0);
+}
+
 static void a_block_that_never_comes_ends_all_gpus(void **state) {
     (void)state;
     struct sim_model m;
@@ -380,7 +400,30 @@ static bool makes_the_same(const struct setting *s, uint64_t seed, const struct 
     return same;
 }
 
+/* Whether they read a prompt, a chunk at a time, as they do unmutated. */
+static struct sim_model prompted;
+static struct held right_prompt;
+static bool reads_the_same(uint64_t seed, const struct mutation *m) {
+    struct reel_error err = { 0 };
+    struct sim_gpu gpu = sim_gpu_controls();
+    struct held held = { 0 };
+    gpu.cuda->gpu.n_devices = 2, gpu.cuda->gpu.n_sms = 2;
+    gpu.cuda->settings.seed = seed;
+    if (m) mutation_apply(m, gpu.nvrtc);
+    prompted.device = "gpu:all";
+    bool same = sim_model_load(&prompted, "n_groups=2,group_sms=2,warps=4,launch_tokens=9", &err) ==
+                    REEL_OK &&
+                hold(&prompted, &held);
+    if (same && !m) right_prompt = held;
+    same = same && memcmp(held.bytes, right_prompt.bytes, held.n) == 0;
+    if (m) free(held.bytes);
+    if (prompted.gpu) sim_model_unload(&prompted);
+    return same;
+}
+
 static bool is_seen(const struct mutation *m) {
+    for (uint64_t seed = 1; seed < 8; seed++)
+        if (!reads_the_same(seed, m)) return true;
     for (uint64_t seed = 1; seed < 4; seed++)
         if (!makes_the_same(&mutated_setting, seed, m) || !makes_the_same(&hops_setting, seed, m))
             return true;
@@ -394,11 +437,14 @@ static void mutations_are_seen(void **state) {
     load_on(&mutated, mutated_setting.options, 1);
     assert_true(hold(&mutated, &right_held));
     sim_model_unload(&mutated);
+    sim_model_open(&prompted, "q3-p");
+    assert_true(reads_the_same(0, NULL));
     const struct mutation none = { "none", { { 0 } } };
     assert_false(is_seen(&none));
     mutations_try(&gpus_mutations, is_seen);
-    free(right.logits), free(right_held.bytes);
+    free(right.logits), free(right_held.bytes), free(right_prompt.bytes);
     sim_model_close(&mutated);
+    sim_model_close(&prompted);
 }
 
 int main(void) {
@@ -407,6 +453,7 @@ int main(void) {
         cmocka_unit_test(sessions_move_between_one_gpu_and_two),
         cmocka_unit_test(gpus_that_cannot_share_are_refused),
         cmocka_unit_test(a_launch_that_fails_on_one_gpu_ends_both),
+        cmocka_unit_test(a_meeting_that_fails_ends_in_words),
         cmocka_unit_test(a_block_that_never_comes_ends_all_gpus),
         cmocka_unit_test(two_models_do_not_wait_for_each_other),
         cmocka_unit_test(mutations_are_seen),

@@ -3,6 +3,7 @@
  * and the same bits under every schedule. Short prompts are read in one launch of their own, and
  * again as others are. */
 #include "cuda/run/cuda_backend.h"
+#include "cuda/run/cuda_prefill.h"
 #include "runtime/model_handle.h"
 #include "support/rounding.h"
 #include "support/sanitized.h"
@@ -23,15 +24,16 @@ enum { N_IDS = 304, N_AFTER = 3, CHUNK = 128 };
 
 struct setting {
     const char *model, *options;
-    int n_sms, compute;
+    int n_sms, compute; /* SMs of all GPUs */
+    int n_gpus;         /* that share the model */
 };
 
 /* wgmma's way, mma's way, cp.async; tied and not; SMs that are no part of the plan. */
 static const struct setting settings[] = {
-    { "q3-p", "n_groups=2,group_sms=2,warps=4", 4, 90 },
-    { "q3-p", "n_groups=1,group_sms=3,warps=4", 5, 100 },
-    { "ll-a", "n_groups=1,group_sms=3,warps=4", 3, 86 },
-    { "q3-c", "n_groups=4,group_sms=2,warps=8", 8, 90 },
+    { "q3-p", "n_groups=2,group_sms=2,warps=4", 4, 90, 1 },
+    { "q3-p", "n_groups=1,group_sms=3,warps=4", 5, 100, 1 },
+    { "ll-a", "n_groups=1,group_sms=3,warps=4", 3, 86, 1 },
+    { "q3-c", "n_groups=4,group_sms=2,warps=8", 8, 90, 1 },
 };
 enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings) };
 
@@ -82,8 +84,10 @@ static void ids_make(void) {
 /* `n` positions of the reference. */
 static void rig_open(struct rig *r, const struct setting *s, int n, const char *more) {
     *r = (struct rig){ .setting = s, .gpu = sim_gpu_controls(), .n_want = n };
-    r->gpu.cuda->gpu.n_sms = s->n_sms, r->gpu.cuda->gpu.compute = s->compute;
+    r->gpu.cuda->gpu.n_sms = s->n_sms / s->n_gpus, r->gpu.cuda->gpu.compute = s->compute;
+    r->gpu.cuda->gpu.n_devices = s->n_gpus;
     sim_model_open(&r->m, s->model);
+    if (s->n_gpus > 1) r->m.device = "gpu:all";
     r->n_layers = r->m.cpu->model.config.n_layers;
     r->hidden = r->m.cpu->model.config.hidden;
     ids_make();
@@ -223,7 +227,7 @@ static void check_launches(struct rig *r, struct reel_session *session, int n, f
 static void short_prompts_of_every_length_match_the_reference(void **state) {
     (void)state;
     /* enough warps for 64 tokens; settings[3]'s shared memory does not hold 8 */
-    static const struct setting large = { "q3-p", "n_groups=2,group_sms=2,warps=8", 4, 90 };
+    static const struct setting large = { "q3-p", "n_groups=2,group_sms=2,warps=8", 4, 90, 1 };
     const struct {
         const struct setting *setting;
         int most, step;
@@ -266,6 +270,37 @@ static void prompts_of_every_length_match_the_reference(void **state) {
         for (size_t n = 0; n < sizeof lengths / sizeof *lengths;
              n += (size_t)few(i == 0 ? 3 : 4, 1))
             if (lengths[n] <= most) check_append(&r, session, 0, lengths[n], logits);
+        check_average(&r);
+        reel_session_close(session);
+        free(logits);
+        rig_close(&r);
+    }
+}
+
+/* Each GPU has its own heads and columns, and parts of the sums come from the others. */
+static const struct setting shared[] = {
+    { "q3-p", "n_groups=2,group_sms=2,warps=4", 4, 90, 2 },
+    { "qw2-p", "n_groups=2,group_sms=2,warps=4", 4, 100, 2 },
+    { "q3-c", "n_groups=4,group_sms=2,warps=8", 8, 90, 4 },
+    { "q3-c", "n_groups=4,group_sms=2,warps=8", 8, 86, 2 },
+};
+static void several_gpus_read_prompts(void **state) {
+    (void)state;
+    static const int lengths[] = { 5, 24, 33, 64, 70, 129, 200 };
+    const size_t step = (size_t)few(2, 1);
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
+        struct rig r;
+        const int most = i == 0 ? 200 : 70;
+        rig_open(&r, &shared[i], most + N_AFTER + 1, "");
+        assert_int_equal(r.m.gpu->backend->gpu.n, shared[i].n_gpus);
+        assert_true(cuda_prefills(r.m.gpu->backend));
+        float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
+        struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
+        for (size_t n = i % step; n < sizeof lengths / sizeof *lengths; n += step) {
+            seed_set(&r, (int)n % 3 - 1);
+            if (lengths[n] <= most) check_append(&r, session, 0, lengths[n], logits);
+        }
+        check_append(&r, session, 21, 40, logits);
         check_average(&r);
         reel_session_close(session);
         free(logits);
@@ -603,6 +638,7 @@ int main(void) {
         cmocka_unit_test(positions_that_amplify_errors_are_further_off),
         in_turn(short_prompts_of_every_length_match_the_reference),
         in_turn(prompts_of_every_length_match_the_reference),
+        cmocka_unit_test(several_gpus_read_prompts),
         in_turn(prompts_may_begin_anywhere),
         cmocka_unit_test(a_common_prefix_is_not_read_again),
         in_turn(greedy_decoding_goes_on_as_if_prompts_were_decoded),

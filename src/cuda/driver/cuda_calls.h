@@ -66,6 +66,8 @@ struct cu_uuid {
     X(event_record, cuEventRecord, (struct cu_event * event, struct cu_stream * stream))           \
     X(event_synchronize, cuEventSynchronize, (struct cu_event * event))                            \
     X(event_elapsed, cuEventElapsedTime, (float *ms, struct cu_event *from, struct cu_event *to))  \
+    X(stream_wait_event, cuStreamWaitEvent,                                                        \
+      (struct cu_stream * stream, struct cu_event * event, unsigned flags))                        \
     X(module_load, cuModuleLoadDataEx,                                                             \
       (struct cu_module * *module, const void *image, unsigned n_options, int *options,            \
        void **values))                                                                             \

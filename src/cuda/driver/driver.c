@@ -199,17 +199,6 @@ enum reel_status cuda_gpu_open(struct cuda_gpu *gpu, const struct cuda_driver *d
     return REEL_OK;
 }
 
-void cuda_gpu_close(struct cuda_gpu *gpu) {
-    if (!gpu) return;
-    for (int g = 1; gpu->others && g < gpu->n; g++)
-        cuda_gpu_close(&gpu->others[g - 1]);
-    mem_free(gpu->others);
-    if (gpu->twins) cuda_twins_close(gpu->twins);
-    mem_free(gpu->twins);
-    if (gpu->driver) gpu->driver->call.context_release(gpu->device);
-    *gpu = (struct cuda_gpu){ 0 };
-}
-
 /* ---- calls in the GPU's context ---- */
 
 static int context_enter(const struct cuda_gpu *gpu) {
@@ -261,6 +250,18 @@ static const struct cuda_gpu *gpu_next(const struct cuda_gpu *gpu, const struct 
 }
 static int number_of(const struct cuda_gpu *gpu, const struct cuda_gpu *one) {
     return one == gpu ? 0 : (int)(one - gpu->others) + 1;
+}
+
+void cuda_gpu_close(struct cuda_gpu *gpu) {
+    if (!gpu) return;
+    if (gpu->met) DROP(gpu, event_destroy, gpu->met);
+    for (int g = 1; gpu->others && g < gpu->n; g++)
+        cuda_gpu_close(&gpu->others[g - 1]);
+    mem_free(gpu->others);
+    if (gpu->twins) cuda_twins_close(gpu->twins);
+    mem_free(gpu->twins);
+    if (gpu->driver) gpu->driver->call.context_release(gpu->device);
+    *gpu = (struct cuda_gpu){ 0 };
 }
 
 cu_address cuda_on(const struct cuda_gpu *gpu, cu_address address, int g) {
@@ -324,6 +325,16 @@ static enum reel_status check_pairs(const struct cuda_gpu *gpu, struct reel_erro
     return REEL_OK;
 }
 
+/* Nothing is timed with these events. */
+static enum reel_status open_meetings(struct cuda_gpu *gpu, struct reel_error *err) {
+    enum { CU_EVENT_DISABLE_TIMING = 2 };
+    EACH_GPU(gpu, one) {
+        struct cu_event **met = one == gpu ? &gpu->met : &gpu->others[number_of(gpu, one) - 1].met;
+        TRY(one, NULL, err, event_create, met, CU_EVENT_DISABLE_TIMING);
+    }
+    return REEL_OK;
+}
+
 enum reel_status cuda_gpus_open(struct cuda_gpu *gpu, const struct cuda_driver *driver,
                                 const int *indices, int n, struct reel_error *err) {
     enum reel_status status = cuda_gpu_open(gpu, driver, indices[0], err);
@@ -341,6 +352,7 @@ enum reel_status cuda_gpus_open(struct cuda_gpu *gpu, const struct cuda_driver *
     }
     if (status == REEL_OK) status = check_pairs(gpu, err);
     if (status == REEL_OK) status = enable_peers(gpu, err);
+    if (status == REEL_OK) status = open_meetings(gpu, err);
     if (status != REEL_OK) cuda_gpu_close(gpu);
     return status;
 }
@@ -625,6 +637,28 @@ enum reel_status cuda_event_ms(const struct cuda_gpu *gpu, struct cu_event *from
     return REEL_OK;
 }
 
+/* Kernels that wait for each other on several GPUs must be queued in one order on all of them,
+ * whatever model they are of: else each GPU might run the one that the other has not come to. */
+static pthread_mutex_t one_order = PTHREAD_MUTEX_INITIALIZER;
+
+static enum reel_status meet_all(const struct cuda_gpu *gpu, struct reel_error *err) {
+    EACH_GPU(gpu, one)
+    TRY(one, NULL, err, event_record, one->met, NULL);
+    EACH_GPU(gpu, one)
+    EACH_GPU(gpu, other) {
+        if (other != one) TRY(one, NULL, err, stream_wait_event, NULL, other->met, 0);
+    }
+    return REEL_OK;
+}
+
+enum reel_status cuda_meet(const struct cuda_gpu *gpu, struct reel_error *err) {
+    if (gpu->n <= 1) return REEL_OK;
+    pthread_mutex_lock(&one_order);
+    const enum reel_status status = meet_all(gpu, err);
+    pthread_mutex_unlock(&one_order);
+    return status;
+}
+
 /* ---- kernels ---- */
 
 static enum reel_status load_module(const struct cuda_gpu *gpu, struct cu_module **module,
@@ -755,10 +789,6 @@ static int launch_on(const struct cuda_gpu *gpu, const struct cuda_launch *launc
              NULL);
     return error;
 }
-
-/* Kernels that wait for each other on several GPUs must be queued in one order on all of them,
- * whatever model they are of: else each GPU might run the one that the other has not come to. */
-static pthread_mutex_t one_order = PTHREAD_MUTEX_INITIALIZER;
 
 static int launch_on_all(const struct cuda_gpu *gpu, const struct cuda_launch *launch) {
     const struct cuda_function *f = launch->function;

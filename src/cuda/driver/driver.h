@@ -73,6 +73,7 @@ struct cuda_gpu {
     int n;                   /* GPUs, of which this is the first */
     struct cuda_gpu *others; /* [n - 1], each alone; NULL: none */
     struct cuda_twins *twins;
+    struct cu_event *met; /* with others, each has one: cuda_meet */
 };
 
 /* Retains the primary context of GPU `index`. A GPU below sm_75 is REEL_E_UNSUPPORTED, an index
@@ -163,6 +164,10 @@ enum reel_status cuda_event_wait(const struct cuda_gpu *gpu, struct cu_event *ev
                                  struct reel_error *err);
 enum reel_status cuda_event_ms(const struct cuda_gpu *gpu, struct cu_event *from,
                                struct cu_event *to, float *ms, struct reel_error *err);
+
+/* Of several GPUs: what is queued in the default stream of any of them from here on begins when
+ * what was queued before is over on all. */
+enum reel_status cuda_meet(const struct cuda_gpu *gpu, struct reel_error *err);
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 

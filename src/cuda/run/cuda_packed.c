@@ -19,7 +19,9 @@
 
 /* ---- the program ----------------------------------------------------------------------------- */
 
-bool cuda_packs(const struct backend *b) { return cuda_prefills(b) && b->plan.delta.n_layers == 0; }
+bool cuda_packs(const struct backend *b) {
+    return cuda_prefills(b) && b->plan.delta.n_layers == 0 && b->plan.n_gpus == 1;
+}
 
 struct cuda_kernel_shape cuda_packed_kernel(const struct backend *b, int kernel) {
     struct cuda_kernel_shape k;

@@ -7,6 +7,7 @@
 #include "cuda/measure/cuda_prefill_timer.h"
 #include "cuda/run/cuda_launch.h"
 #include "cuda/run/cuda_memory.h"
+#include "cuda/run/cuda_share.h"
 #include "plan/plan_layout.h"
 
 /* Some words of short prompts have 8 bits of epoch: before they come round the words are cleared. A
@@ -97,7 +98,8 @@ void cuda_prefill_start(const struct backend_state *s, struct prefill_args *args
                                               .u = scratch_at(b, at->delta.u),
                                               .asked = scratch_at(b, at->delta.asked),
                                               .learned = scratch_at(b, at->delta.learned),
-                                              .states = scratch_at(b, at->delta.states) } };
+                                              .states = scratch_at(b, at->delta.states) },
+                                   .parts = { scratch_at(b, at->parts) } };
     cuda_args_start(s, &args->decode);
     args->decode.mailbox = cuda_pointer(cuda_mapped_address(s, s->mapped.prefill_mailbox));
     args->decode.profile = NULL; /* stamps of decoding have their own shape */
@@ -129,9 +131,11 @@ struct cuda_kernel_shape cuda_prefill_kernel(const struct backend *b, int kernel
         [PREFILL_CHUNK] = { "prefill_chunk", few, chunk, pairs },
         [PREFILL_CHAIN] = { "prefill_chain", many, ring, 0 },
         [PREFILL_ANSWER] = { "prefill_answer", few, chunk, pairs },
+        [PREFILL_JOIN] = { "prefill_join", few, no_ring, 2 * b->gpu.facts.n_sms },
         [PREFILL_END] = { "prefill_end", 32, 0, 1 },
     };
     struct cuda_kernel_shape k = kernels[kernel];
+    if (p->n_gpus == 1 && kernel == PREFILL_JOIN) k.name = NULL;
     if (p->delta.n_layers == 0 && kernel >= PREFILL_CONV && kernel <= PREFILL_ANSWER) k.name = NULL;
     if (p->delta.n_layers == p->tape.n_layers &&
         (kernel == PREFILL_ROPE || kernel == PREFILL_ATTENTION))
@@ -166,14 +170,21 @@ static enum reel_status launch_kernel(const struct queue *q, int kernel, int pha
                                       struct reel_error *err) {
     const struct backend *b = q->b;
     const struct cuda_kernel_shape k = cuda_prefill_kernel(b, kernel);
+    /* what comes before the first does not know of it, and these two come after a meeting */
+    const bool alone = kernel == PREFILL_EMBED || kernel == PREFILL_JOIN ||
+                       (kernel == PREFILL_END && b->gpu.n > 1);
     void *arguments[] = { q->args, &phase, &layer };
+    struct cuda_shared_prefill shared = {
+        .all = { .b = b }, .prefill = q->args, .phase = &phase, .layer = &layer
+    };
     const struct cuda_launch launch = { .function = function_of(q, kernel),
                                         .blocks = k.blocks ? k.blocks : b->gpu.facts.n_sms,
                                         .threads = k.threads,
                                         .shared_bytes = k.shared_bytes,
-                                        /* what comes before the first does not know of it */
-                                        .overlaps = q->overlap && kernel != PREFILL_EMBED,
-                                        .arguments = arguments };
+                                        .overlaps = q->overlap && !alone,
+                                        .arguments = arguments,
+                                        .arguments_of = cuda_share_prefill,
+                                        .user = &shared };
     enum reel_status status = q->timer ? cuda_timer_mark(q->timer, b, err) : REEL_OK;
     return status == REEL_OK ? cuda_launch(&b->gpu, &launch, err) : status;
 }
@@ -181,6 +192,15 @@ static enum reel_status launch_kernel(const struct queue *q, int kernel, int pha
 static enum reel_status launch_product(const struct queue *q, int phase, int layer,
                                        struct reel_error *err) {
     return launch_kernel(q, product_kernel(&q->args->cut[phase]), phase, layer, err);
+}
+
+/* A product of which each GPU makes a part: out or down. */
+static enum reel_status launch_sum(const struct queue *q, int phase, int layer,
+                                   struct reel_error *err) {
+    enum reel_status status = launch_product(q, phase, layer, err);
+    if (q->b->gpu.n == 1) return status;
+    if (status == REEL_OK) status = cuda_meet(&q->b->gpu, err);
+    return status == REEL_OK ? launch_kernel(q, PREFILL_JOIN, phase, layer, err) : status;
 }
 
 /* Between a layer's first product and out. */
@@ -200,7 +220,7 @@ static enum reel_status launch_mixer(const struct queue *q, int layer, struct re
     if (status == REEL_OK)
         status = is_delta ? launch_steps(q, delta, 4, layer, err)
                           : launch_steps(q, attention, 2, layer, err);
-    return status == REEL_OK ? launch_product(q, TAPE_OUT, layer, err) : status;
+    return status == REEL_OK ? launch_sum(q, TAPE_OUT, layer, err) : status;
 }
 
 static enum reel_status launch_layer(const struct queue *q, int layer, struct reel_error *err) {
@@ -211,7 +231,7 @@ static enum reel_status launch_layer(const struct queue *q, int layer, struct re
     q->args->attention = scratch_at(b, mixed);
     enum reel_status status = launch_mixer(q, layer, err);
     if (status == REEL_OK) status = launch_product(q, TAPE_GATE_UP, layer, err);
-    return status == REEL_OK ? launch_product(q, TAPE_DOWN, layer, err) : status;
+    return status == REEL_OK ? launch_sum(q, TAPE_DOWN, layer, err) : status;
 }
 
 /* Columns that belong to no weight are multiplied with 0 and must be numbers. They hold 0 from the
@@ -227,7 +247,7 @@ static enum reel_status clear_padding(struct backend *b, int room, struct reel_e
     } parts[] = { { p->scratch.x, size.qkv - size.x },
                   { p->scratch.attention, size.mixed - size.attention },
                   { p->scratch.mixed, size.gated - size.mixed },
-                  { p->scratch.gated, size.delta.q - size.gated } };
+                  { p->scratch.gated, size.parts - size.gated } };
     b->scratch_room = room;
     if (before == 0 || before == room || !p->prefill_padded) return REEL_OK;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
@@ -270,6 +290,7 @@ static enum reel_status launch_queue(struct backend *b, struct prefill_args *arg
     for (int layer = 0; layer < p->tape.n_layers && status == REEL_OK; layer++)
         status = launch_layer(&queue, layer, err);
     if (status == REEL_OK && packed) status = launch_vectors(&queue, err);
+    if (status == REEL_OK) status = cuda_meet(&b->gpu, err); /* the host hears when all are done */
     return status == REEL_OK ? launch_kernel(&queue, PREFILL_END, 0, 0, err) : status;
 }
 

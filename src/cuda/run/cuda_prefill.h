@@ -23,6 +23,7 @@ enum {
     PREFILL_CHUNK,
     PREFILL_CHAIN,
     PREFILL_ANSWER,
+    PREFILL_JOIN, /* with several GPUs, behind out and down */
     PREFILL_END,
     CUDA_PREFILL_KERNELS
 };

@@ -47,6 +47,28 @@ static void tell_of_all(struct cuda_shared_args *s, int gpu, const struct decode
     }
 }
 
+/* A GPU counts its own groups alone, and its SMs' tapes from its own first one. */
+void **cuda_share_prefill(void *user, int g) {
+    struct cuda_shared_prefill *s = user;
+    const struct backend *b = s->all.b;
+    struct prefill_args *own = &s->own;
+    tell_of_all(&s->all, g, &s->prefill->decode);
+    *own = *s->prefill;
+    make_own(b, &own->decode, g);
+    own->decode.tape = cuda_pointer(cuda_on(&b->gpu, b->tape, g));
+    own->h = on(b, own->h, g);
+    own->ssq = on(b, own->ssq, g);
+    own->x = on(b, own->x, g);
+    own->qkv = on(b, own->qkv, g);
+    own->attention = on(b, own->attention, g);
+    own->gated = on(b, own->gated, g);
+    own->gpus = s->all.gpus;
+    for (int i = 0; i < b->gpu.n; i++)
+        own->parts[i] = on(b, s->prefill->parts[0], i);
+    s->arguments[0] = own, s->arguments[1] = s->phase, s->arguments[2] = s->layer;
+    return s->arguments;
+}
+
 void **cuda_share_args(void *user, int g) {
     struct cuda_shared_args *s = user;
     tell_of_all(s, g, s->decode ? s->decode : &s->columns->column[0]);

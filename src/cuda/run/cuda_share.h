@@ -6,7 +6,7 @@
 #define REEL_CUDA_SHARE_H
 
 #include "cuda/run/cuda_backend.h"
-#include "kernels/args.h"
+#include "kernels/prefill_args.h"
 
 /* The arguments of a launch of decode.cu or columns.cu, on GPU after GPU. */
 struct cuda_shared_args {
@@ -21,6 +21,18 @@ struct cuda_shared_args {
 
 /* For struct cuda_launch: arguments_of and, as user, a struct cuda_shared_args. */
 void **cuda_share_args(void *user, int g);
+
+/* The arguments of a launch of prefill.cu, on GPU after GPU. */
+struct cuda_shared_prefill {
+    struct cuda_shared_args all;
+    const struct prefill_args *prefill; /* of the first GPU */
+    int *phase, *layer;
+    struct prefill_args own;
+    void *arguments[3];
+};
+
+/* For struct cuda_launch, as cuda_share_args. */
+void **cuda_share_prefill(void *user, int g);
 
 /* Where SM 0's tape would lie on GPU g, if the tapes of the GPUs before it came before its own. */
 cu_address cuda_share_tape(const struct backend *b, int g);

@@ -56,7 +56,8 @@ static enum reel_status open_profile(struct backend_state *s, struct reel_error 
     if (!s->profile) return REEL_OK;
     const size_t n = (size_t)s->memory.bytes[GPU_STAMPS];
     enum reel_status status = cuda_fill(&b->gpu, s->profile, 0, n, NULL, err);
-    if (status == REEL_OK && cuda_prefills(b)) status = cuda_timer_open(&s->prefill_timer, b, err);
+    if (status == REEL_OK && cuda_prefills(b) && b->gpu.n == 1)
+        status = cuda_timer_open(&s->prefill_timer, b, err);
     return status;
 }
 
