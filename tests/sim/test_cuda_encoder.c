@@ -37,11 +37,11 @@ static void good(enum reel_status status, const struct fixture *f) {
         fail_msg("%s: %s\n%s", reel_status_name(status), f->err.text, f->gpu.cuda->report);
 }
 
-static int start(void **state) {
-    struct fixture *f = &fixture;
+static void open_on(struct fixture *f, const char *id, int n_gpus) {
     *f = (struct fixture){ .gpu = sim_gpu_controls() };
-    f->gpu.cuda->gpu.n_sms = N_SMS;
-    sim_model_open(&f->m, "asr-p");
+    f->gpu.cuda->gpu.n_sms = N_SMS / n_gpus, f->gpu.cuda->gpu.n_devices = n_gpus;
+    sim_model_open(&f->m, id);
+    if (n_gpus > 1) f->m.device = "gpu:all";
     good(sim_model_load(&f->m, OPTIONS, &f->err), f);
     const struct model *model = &f->m.cpu->model;
     const struct encoder_options options = { .cpu_path = "reference", .n_threads = 1 };
@@ -50,16 +50,23 @@ static int start(void **state) {
     const size_t out = (size_t)audio_tokens(LONGEST) * (size_t)f->config->output_dim;
     f->features = malloc((size_t)(LONGEST * f->config->n_bins) * sizeof(float));
     f->want = malloc(out * sizeof(float)), f->got = malloc(out * sizeof(float));
-    *state = f;
-    return 0;
 }
 
-static int stop(void **state) {
-    struct fixture *f = *state;
+static void close_all(struct fixture *f) {
     encoder_close(f->cpu);
     sim_model_close(&f->m);
     free(f->features), free(f->want), free(f->got);
     assert_int_equal(f->gpu.cuda->leaked.allocations + f->gpu.cuda->leaked.modules, 0);
+}
+
+static int start(void **state) {
+    open_on(&fixture, "asr-p", 1);
+    *state = &fixture;
+    return 0;
+}
+
+static int stop(void **state) {
+    close_all(*state);
     return 0;
 }
 
@@ -176,6 +183,18 @@ static void mutations_are_seen(void **state) {
     mutations_try(&tower_mutations, is_seen);
 }
 
+/* Its program knows of no other GPU. */
+static void of_two_gpus_the_first_has_the_tower(void **state) {
+    struct fixture *f = *state, two;
+    sim_model_unload(&f->m);
+    open_on(&two, "asr-s", 2);
+    assert_int_equal(two.m.gpu->backend->gpu.n, 2);
+    assert_true(cuda_encodes(two.m.gpu->backend));
+    const double off = differ(&two, SOME_FRAMES);
+    if (!(off < 0.01)) fail_msg("off by %.4f", off);
+    close_all(&two);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vectors_are_the_cpus),
@@ -183,6 +202,7 @@ int main(void) {
         cmocka_unit_test(calls_of_the_driver_that_fail_are_said),
         cmocka_unit_test(a_clip_of_NaN_leaves_nothing_in_the_next),
         cmocka_unit_test(mutations_are_seen),
+        cmocka_unit_test(of_two_gpus_the_first_has_the_tower),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

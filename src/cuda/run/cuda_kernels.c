@@ -178,6 +178,14 @@ static enum reel_status make_constants(const struct backend *b, const struct pla
     return status;
 }
 
+/* The audio tower's program runs on the first GPU alone. */
+static enum reel_status make_tower_constants(const struct backend *b, struct buffer *text,
+                                             struct reel_error *err) {
+    struct plan alone = b->plan;
+    alone.n_gpus = 1;
+    return make_constants(b, &alone, text, err);
+}
+
 static enum reel_status check_resident(const struct backend *b,
                                        const struct cuda_function *function, int blocks,
                                        int threads, int shared_bytes, struct reel_error *err) {
@@ -240,12 +248,13 @@ static enum reel_status find_functions(struct backend *b, struct reel_error *err
 enum reel_status cuda_open_kernels(struct backend *b, const struct backend_options *options,
                                    struct cu_module **wind_module, struct reel_error *err) {
     struct nvrtc nvrtc = { 0 };
-    struct buffer constants = { 0 };
+    struct buffer constants = { 0 }, tower = { 0 };
     struct parts parts = { .n = 0 };
     char wind_constants[64];
     enum reel_status status =
         nvrtc_open(&nvrtc, folder_of_nvrtc(&b->tuning.folders), b->driver.version, err);
     if (status == REEL_OK) status = make_constants(b, &b->plan, &constants, err);
+    if (status == REEL_OK) status = make_tower_constants(b, &tower, err);
     if (status == REEL_OK) {
         add_program(&parts, b, &nvrtc, "decode.cu", constants.bytes, &b->module, options);
         if (cuda_prefills(b))
@@ -260,8 +269,7 @@ enum reel_status cuda_open_kernels(struct backend *b, const struct backend_optio
             add_program(&parts, b, &nvrtc, "short_far.cu", constants.bytes, &b->short_far_module,
                         options);
         if (cuda_encodes(b))
-            add_program(&parts, b, &nvrtc, "encoder.cu", constants.bytes, &b->encoder.module,
-                        options);
+            add_program(&parts, b, &nvrtc, "encoder.cu", tower.bytes, &b->encoder.module, options);
         /* the same for all models: of the GPU's own features it needs none */
         snprintf(wind_constants, sizeof wind_constants, "G_COPY=0\nG_COMPUTE=%d\n",
                  b->plan.compute);
@@ -271,6 +279,7 @@ enum reel_status cuda_open_kernels(struct backend *b, const struct backend_optio
     if (status == REEL_OK) status = find_functions(b, err);
     if (status == REEL_OK) status = find_encoder(b, err);
     buffer_release(&constants);
+    buffer_release(&tower);
     nvrtc_close(&nvrtc);
     return status;
 }
