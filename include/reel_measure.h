@@ -21,7 +21,9 @@ reel_measure_read_bandwidth(int n_threads, double *bytes_per_s, struct reel_erro
 
 struct reel_limits_options {
     size_t size;
-    const char *device;    /* NULL, "auto" or "gpu": the first GPU that can be used; "gpu:N" */
+    /* NULL, "auto" or "gpu": the first GPU that can be used; "gpu:N"; several that can share a
+     * model: "gpu:0,1", "gpu:all" */
+    const char *device;
     const char *cache_dir; /* NULL: no kernel cache is read or written */
     const char *cuda_dir;  /* as in reel_model_options, */
     const char *nvrtc_dir; /* likewise */
@@ -33,9 +35,10 @@ struct reel_limits_options {
 };
 
 /* What a GPU can do at best, measured with what decoding is made of; takes about three seconds. One
- * JSON object: "gpu", "sms", "read_bytes_per_s" (the ceiling), and lists "read" (bytes in flight a
- * SM, bytes a second), "exchange" (all-to-all of words among readers, beside copies: microseconds)
- * and "launch" (microseconds until the host knows). *json is the caller's to reel_free. */
+ * JSON object: "gpu", "gpus" (how many), "sms" (of each), "read_bytes_per_s" (the first one's
+ * ceiling), and lists "read" (bytes in flight a SM, bytes a second), "exchange" (all-to-all of
+ * words among readers, all SMs of all GPUs or a group, beside copies: microseconds) and "launch"
+ * (microseconds until the host knows). *json is the caller's to reel_free. */
 REEL_API REEL_MUST_USE enum reel_status reel_gpu_limits(const struct reel_limits_options *options,
                                                         char **json, struct reel_error *err);
 

@@ -159,6 +159,13 @@ struct gpu_args {
     unsigned int *abort[ARGS_MOST_GPUS];       /* of each GPU; who gives up claims the first */
 };
 
+/* The last parameter of a kernel whose blocks on several GPUs wait for each other. */
+#if P_GPUS > 1
+#define GPUS_PARAMETER , const PARAMETER struct gpu_args gpus
+#else
+#define GPUS_PARAMETER
+#endif
+
 /* One launch of columns.cu (docs/BATCHES.md). Each column is told what a launch of decode.cu for its session alone
  * would be told, and has a mailbox of its own, in which ids, counts and the end mean the same.
  *

@@ -1,9 +1,11 @@
 /* These kernels measure what this GPU can do at best, with the primitives that decoding is made of. The speed of a
  * decoded token can then be given as a share of that.
  *   read_all   all SMs copy from memory, as the producers of weights do: bytes a second
- *   exchange   a chain of exchanges (docs/GLOSSARY.md), all to all in a group of SMs, alone or beside such copies
+ *   exchange   a chain of exchanges (docs/GLOSSARY.md), all to all in a group of SMs, alone or beside such copies; in a
+ *              program for several GPUs all to all in all of them
  *   touch      stores one word for the host: what a launch costs
  *   scatter    fills the data with noise first, for memory that tells zeros from numbers */
+#include "args.h"
 #include "limits_args.h"
 #include "memory.cuh"
 #include "reduce.cuh"
@@ -124,19 +126,28 @@ DEV int gather_words(const struct limits_args *a, const u64 *words, u32 n, u32 f
 }
 
 /* In each round the block publishes this SM's words, gathers those of its group, and its warps meet. Two buffers take
- * turns: a block that is a round ahead has the words of this round from all blocks of its group. Returns the errors, as
+ * turns: a block that is a round ahead has the words of this round from all blocks of its group. block: its number,
+ * through all GPUs. gpus: the others, where the group has SMs of them, or NULL. Returns the errors, as
  * limits_args.errors counts them. */
-DEV u32 exchange_rounds(const struct limits_args *a) {
+DEV u32 exchange_rounds(const struct limits_args *a, u32 block, const struct gpu_args *gpus) {
     const u32 group = (u32)a->group, own = (u32)a->per_block;
-    const u32 first = block_index() / group * group * own, n = group * own;
+    const u32 first = block / group * group * own, n = group * own;
     u32 wrong = 0;
     int alive = 1;
     NO_UNROLL
     for (u32 round = 1; round <= (u32)a->rounds; round++) {
         u64 *words = a->words + (round & 1) * a->word_stride;
         for (u32 i = thread_index(); i < own; i += LIMITS_GATHERERS) {
-            const u32 at = block_index() * own + i;
-            word_store(words + at, word_make(payload_of(round, at), round));
+            const u32 at = block * own + i;
+            const u64 word = word_make(payload_of(round, at), round);
+            word_store(words + at, word);
+#if P_GPUS > 1
+            UNROLL
+            for (int g = 0; g < P_GPUS - 1; g++)
+                peer_store((u64 *)((u8 *)(words + at) + gpus->peers[g]), word);
+#else
+            (void)gpus;
+#endif
         }
         if (alive) alive = gather_words(a, words + first, n, first, round, &wrong);
         barrier_wait(GATHER_BARRIER, LIMITS_GATHERERS);
@@ -144,7 +155,7 @@ DEV u32 exchange_rounds(const struct limits_args *a) {
     return wrong + (alive ? 0 : 1u << 20);
 }
 
-KERNEL(LIMITS_EXCHANGE_THREADS) exchange(PARAMETER const struct limits_args a) {
+KERNEL(LIMITS_EXCHANGE_THREADS) exchange(PARAMETER const struct limits_args a GPUS_PARAMETER) {
     struct limits_shared *s = shared_start();
     const smem stop = smem_of(&s->stop);
     const u32 lane = thread_index() % LANES;
@@ -160,7 +171,11 @@ KERNEL(LIMITS_EXCHANGE_THREADS) exchange(PARAMETER const struct limits_args a) {
         sleep_ns(100);
     barrier_wait(GATHER_BARRIER, LIMITS_GATHERERS);
     const u64 begin = time_ns();
-    const u32 errors = exchange_rounds(&a);
+#if P_GPUS > 1
+    const u32 errors = exchange_rounds(&a, (u32)gpus.gpu * block_count() + block_index(), &gpus);
+#else
+    const u32 errors = exchange_rounds(&a, block_index(), 0);
+#endif
     if (errors) plain_add32(a.errors, errors);
     if (thread_index() != 0) return;
     word_store(a.ns + block_index(), time_ns() - begin);

@@ -67,12 +67,6 @@ struct block_shared;
 
 /* ---- several GPUs ---- */
 
-#if P_GPUS > 1
-#define GPUS_PARAMETER , const PARAMETER struct gpu_args gpus
-#else
-#define GPUS_PARAMETER
-#endif
-
 /* SMs, groups, heads and KV heads of each GPU. */
 enum {
     GPU_SMS = P_SMS / P_GPUS,

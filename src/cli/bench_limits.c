@@ -100,6 +100,7 @@ enum reel_status bench_limits(const struct cli_args *args, struct reel_error *er
     } else if (strcmp(form, "csv") == 0) {
         print_csv(all);
     } else {
+        if (real_of(all, "gpus") > 1) printf("%.0f times ", real_of(all, "gpus"));
         printf("%s, %.0f SMs: reads at most %.0f GB/s\n",
                json_string_value(json_object_get(all, "gpu")), real_of(all, "sms"),
                real_of(all, "read_bytes_per_s") / 1e9);

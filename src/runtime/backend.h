@@ -231,8 +231,8 @@ struct machine_ops {
                                struct reel_error *err);
     /* As reel_gpu_option, reel_gpu_limits; *out is the caller's to json_decref. */
     enum reel_status (*option)(struct reel_gpu_option *option, int index, struct reel_error *err);
-    enum reel_status (*measure)(json_t **out, int device, const struct reel_limits_options *options,
-                                struct reel_error *err);
+    enum reel_status (*measure)(json_t **out, const struct backend_devices *devices,
+                                const struct reel_limits_options *options, struct reel_error *err);
     /* Energy since the driver was loaded, and power now, of the devices with these uuids, together.
      */
     enum reel_status (*meter_open)(struct backend_meter **out, const char *uuids,

@@ -25,7 +25,7 @@ enum reel_status reel_gpu_limits(const struct reel_limits_options *given, char *
         return err_set(err, REEL_E_ARGUMENT,
                        "device \"%s\": only a GPU is measured; allowed are \"gpu\" and \"gpu:N\"",
                        options.device);
-    status = machine->measure(&all, device.devices.index[0], &options, err);
+    status = machine->measure(&all, &device.devices, &options, err);
     if (status == REEL_OK) status = json_write(json, all, "the GPU's limits", err);
     json_decref(all);
     return status;

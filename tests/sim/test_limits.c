@@ -21,6 +21,8 @@ static const struct limits_sizes small = { .data_bytes = 4 * 4 * 4 * 8192,
                                            .group = 2,
                                            .gather_words = { 16, 600 } };
 
+static const struct backend_devices first = { .n = 1 }, both = { .n = 2, .index = { 1, 0 } };
+
 static struct reel_limits_options options_of(void) {
     return (struct reel_limits_options){ .size = sizeof(struct reel_limits_options),
                                          .cuda_dir = sim_gpu_folder() };
@@ -51,7 +53,7 @@ static void each_kind_of_GPU_is_measured(void **state) {
         json_t *all = NULL;
         gpu.cuda->gpu.compute = kinds[i];
         if (kinds[i] == 75) gpu.cuda->gpu.shared_bytes = 65536;
-        if (limits_measure(&all, 0, &o, &small, &err) != REEL_OK)
+        if (limits_measure(&all, &first, &o, &small, &err) != REEL_OK)
             fail_msg("sm_%d: %s\n%s", kinds[i], err.text, gpu.cuda->report);
         const json_t *exchange = json_object_get(all, "exchange");
         assert_true(json_number_value(json_object_get(all, "read_bytes_per_s")) > 0);
@@ -71,6 +73,25 @@ static void each_kind_of_GPU_is_measured(void **state) {
     }
 }
 
+static void exchanges_through_two_GPUs_are_measured(void **state) {
+    (void)state;
+    struct sim_gpu gpu = start();
+    struct reel_error err = { 0 };
+    const struct reel_limits_options o = options_of();
+    json_t *all = NULL;
+    gpu.cuda->gpu.n_devices = 2, gpu.cuda->gpu.n_sms = 2;
+    if (limits_measure(&all, &both, &o, &small, &err) != REEL_OK)
+        fail_msg("%s\n%s", err.text, gpu.cuda->report);
+    const json_t *exchange = json_object_get(all, "exchange");
+    assert_int_equal(json_integer_value(json_object_get(all, "gpus")), 2);
+    assert_int_equal(json_integer_value(json_object_get(all, "sms")), 2);
+    assert_int_equal((int)real_of(exchange, 0, "readers"), 4);
+    assert_true(real_of(exchange, 0, "us") > 0);
+    assert_int_equal((int)real_of(exchange, json_array_size(exchange) - 1, "readers"), 2);
+    json_decref(all);
+    assert_nothing_live(&gpu);
+}
+
 static void the_read_ceiling_can_be_had_alone(void **state) {
     struct sim_gpu gpu = start();
     struct reel_error err = { 0 };
@@ -78,26 +99,31 @@ static void the_read_ceiling_can_be_had_alone(void **state) {
     json_t *all = NULL;
     (void)state;
     o.only_read = true;
-    assert_int_equal(limits_measure(&all, 0, &o, &small, &err), REEL_OK);
+    assert_int_equal(limits_measure(&all, &first, &o, &small, &err), REEL_OK);
     assert_true(json_number_value(json_object_get(all, "read_bytes_per_s")) > 0);
     assert_null(json_object_get(all, "exchange"));
     json_decref(all);
     assert_nothing_live(&gpu);
 }
 
-static bool is_seen(const struct mutation *m) {
+static bool is_seen_on(const struct mutation *m, const struct backend_devices *devices) {
     struct sim_gpu gpu = start();
     struct reel_error err = { 0 };
     const struct reel_limits_options o = options_of();
     json_t *all = NULL;
     mutation_apply(m, gpu.nvrtc);
     gpu.cuda->settings.idle_limit = 2000;
-    enum reel_status status = limits_measure(&all, 0, &o, &small, &err);
+    gpu.cuda->gpu.n_devices = devices->n, gpu.cuda->gpu.n_sms = 4 / devices->n;
+    enum reel_status status = limits_measure(&all, devices, &o, &small, &err);
     json_decref(all);
     assert_nothing_live(&gpu);
     printf("%s: %.70s\n", m->what, status == REEL_OK ? "not seen" : err.text);
     if (strstr(err.text, "NVRTC")) fail_msg("%s: %s", m->what, err.text); /* does not compile */
     return status == REEL_E_DEVICE && !all;
+}
+
+static bool is_seen(const struct mutation *m) {
+    return is_seen_on(m, &first) || is_seen_on(m, &both);
 }
 
 static void mutations_are_seen(void **state) {
@@ -119,7 +145,7 @@ static void every_failing_call_is_reported_and_leaves_nothing(void **state) {
         gpu = start();
         gpu.cuda->fail_call = n;
         gpu.cuda->fail_with = 2; /* out of memory: harms only the call itself */
-        enum reel_status status = limits_measure(&all, 0, &o, &few, &err);
+        enum reel_status status = limits_measure(&all, &first, &o, &few, &err);
         if (!gpu.cuda->failed_call) {
             assert_int_equal(status, REEL_OK);
             json_decref(all);
@@ -149,7 +175,7 @@ static void measuring_can_be_cancelled(void **state) {
     json_t *all = NULL;
     (void)state;
     o.progress = refuse;
-    assert_int_equal(limits_measure(&all, 0, &o, &small, &err), REEL_E_CANCELLED);
+    assert_int_equal(limits_measure(&all, &first, &o, &small, &err), REEL_E_CANCELLED);
     assert_nothing_live(&gpu);
 }
 
@@ -188,6 +214,7 @@ static void a_median_is_in_the_middle(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_kind_of_GPU_is_measured),
+        cmocka_unit_test(exchanges_through_two_GPUs_are_measured),
         cmocka_unit_test(the_read_ceiling_can_be_had_alone),
         cmocka_unit_test(mutations_are_seen),
         cmocka_unit_test(every_failing_call_is_reported_and_leaves_nothing),

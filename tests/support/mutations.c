@@ -525,8 +525,11 @@ static const struct mutation limits[] = {
       { IN("limits.cu", "word_make(payload_of(round, at), round)",
            "word_make(payload_of(round, at + (at == 5)), round)") } },
     { "a word that is missing",
-      { IN("limits.cu", "word_store(words + at, word_make(payload_of(round, at), round));",
-           "if (at != 5) word_store(words + at, word_make(payload_of(round, at), round));") } },
+      { IN("limits.cu", "word_store(words + at, word);",
+           "if (at != 5) word_store(words + at, word);") } },
+    { "words kept from the other GPU",
+      { IN("limits.cu", "for (int g = 0; g < P_GPUS - 1; g++)",
+           "for (int g = 1; g < P_GPUS - 1; g++)") } },
     { "barriers that copies do not know", { IN("limits.cu", "        mbar_init_done();\n", "") } },
 };
 LIST(limits, limits, 3);

@@ -48,12 +48,12 @@ static enum reel_status facts_of(struct gpu_limits *limits, const struct backend
     return status;
 }
 
-static enum reel_status measure(json_t **out, int device, const struct reel_limits_options *options,
-                                struct reel_error *err) {
+static enum reel_status measure(json_t **out, const struct backend_devices *devices,
+                                const struct reel_limits_options *options, struct reel_error *err) {
     struct limits_sizes sizes;
     limits_sizes_full(&sizes);
     if (options->only_read) sizes.repeats = 3, sizes.read_ms = 15;
-    return limits_measure(out, device, options, &sizes, err);
+    return limits_measure(out, devices, options, &sizes, err);
 }
 
 static enum reel_status wishes_of(struct plan_options *wishes, int *narrow, const char *gpu_options,

@@ -8,6 +8,7 @@
 #include "cuda/compile/kernel_build.h"
 #include "cuda/driver/driver.h"
 #include "cuda/driver/library.h"
+#include "kernels/args.h"
 #include "kernels/limits_args.h"
 #include "reel_measure.h"
 
@@ -20,7 +21,7 @@ enum {
     MOST_REPEATS = 16,
     MOST_LAUNCHES = 256,
     WARM_UP_LAUNCHES = 3,
-    WORD_STRIDE = 16 * LIMITS_MOST_WORDS, /* room for the words of 16 groups */
+    WORD_STRIDE = 16 * LIMITS_MOST_WORDS, /* room for the words of 16 groups of a GPU */
     WORD_WAIT_MS = 10000,                 /* a word that has not come by then does not come */
     PATIENCE = 1 << 24,                   /* polls: seconds */
     MAX_PIECES = 1 << 26                  /* of a warp in one launch */
@@ -28,7 +29,7 @@ enum {
 
 struct bench {
     const struct reel_limits_options *options;
-    int device;
+    const struct backend_devices *devices;
     const struct limits_sizes *sizes;
     struct cuda_driver driver;
     struct cuda_gpu gpu;
@@ -73,7 +74,9 @@ static enum reel_status append_measurement(json_t *list, json_t *value, struct r
 static enum reel_status open_gpu(struct bench *b, struct reel_error *err) {
     const struct reel_limits_options *o = b->options;
     enum reel_status status = cuda_driver_open(&b->driver, o->cuda_dir, err);
-    return status == REEL_OK ? cuda_gpu_open(&b->gpu, &b->driver, b->device, err) : status;
+    return status == REEL_OK
+               ? cuda_gpus_open(&b->gpu, &b->driver, b->devices->index, b->devices->n, err)
+               : status;
 }
 
 static enum reel_status open_kernels(struct bench *b, struct reel_error *err) {
@@ -83,8 +86,8 @@ static enum reel_status open_kernels(struct bench *b, struct reel_error *err) {
     struct nvrtc nvrtc = { 0 };
     struct kernel_image image = { 0 };
     char constants[64];
-    (void)snprintf(constants, sizeof constants, "G_COPY=%d\nG_COMPUTE=%d\n",
-                   (compute >= 90) + (compute >= 80), compute);
+    (void)snprintf(constants, sizeof constants, "G_COPY=%d\nG_COMPUTE=%d\nP_GPUS=%d\n",
+                   (compute >= 90) + (compute >= 80), compute, b->gpu.n);
     const struct kernel_build build = { .nvrtc = &nvrtc,
                                         .sources = kernel_sources,
                                         .n_sources = n_kernel_sources,
@@ -118,6 +121,11 @@ static size_t results_bytes(const struct bench *b) {
     return (2 * (size_t)b->gpu.facts.n_sms + 1) * sizeof(uint64_t);
 }
 
+/* Two buffers. */
+static size_t words_bytes(const struct bench *b) {
+    return 2 * (size_t)WORD_STRIDE * (size_t)b->gpu.n * sizeof(uint64_t);
+}
+
 /* As much data as the sizes ask for, less where a quarter of the free memory is less. */
 static enum reel_status open_memory(struct bench *b, struct reel_error *err) {
     uint64_t n_free = 0, n_total = 0;
@@ -127,7 +135,7 @@ static enum reel_status open_memory(struct bench *b, struct reel_error *err) {
     if (status == REEL_OK)
         status = cuda_alloc(&b->gpu, &b->data, b->data_bytes, "data to read", err);
     if (status == REEL_OK)
-        status = cuda_alloc(&b->gpu, &b->words, (size_t)2 * WORD_STRIDE * 8, "exchange words", err);
+        status = cuda_alloc(&b->gpu, &b->words, words_bytes(b), "exchange words", err);
     if (status == REEL_OK)
         status = cuda_alloc(&b->gpu, &b->results, results_bytes(b), "measurements", err);
     if (status == REEL_OK)
@@ -151,6 +159,7 @@ static void close_bench(struct bench *b) {
     cuda_driver_close(&b->driver);
 }
 
+/* On the first GPU. */
 static enum reel_status launch_kernel(struct bench *b, const struct cuda_function *function,
                                       int blocks, int threads, int shared_bytes,
                                       struct limits_args *args, struct reel_error *err) {
@@ -239,19 +248,87 @@ static enum reel_status read_ceiling(struct bench *b, json_t *all, struct reel_e
 /* ---- exchanges ---- */
 
 struct exchange {
-    int blocks, readers, per_block, cap_bytes;
+    int blocks; /* of a GPU */
+    int readers, per_block, cap_bytes;
 };
 
+/* A launch on all GPUs, and what the one at hand is told. */
+struct sharing {
+    const struct bench *b;
+    const struct limits_args *first; /* the first GPU's */
+    struct limits_args own;
+    struct gpu_args gpus;
+    void *arguments[2];
+};
+
+static void *on(const struct bench *b, const void *pointer, int g) {
+    return cuda_pointer(cuda_on(&b->gpu, (cu_address)(uintptr_t)pointer, g));
+}
+
+static void **arguments_on(void *user, int g) {
+    struct sharing *s = user;
+    const struct bench *b = s->b;
+    const struct limits_args *a = s->first;
+    int n = 0;
+    s->own = *a;
+    s->own.data = on(b, a->data, g), s->own.words = on(b, a->words, g);
+    s->own.ns = on(b, a->ns, g), s->own.bytes = on(b, a->bytes, g);
+    s->own.errors = on(b, a->errors, g);
+    s->gpus = (struct gpu_args){ .gpu = g };
+    for (int other = 0; other < b->gpu.n; other++)
+        if (other != g)
+            s->gpus.peers[n++] = (const char *)on(b, a->words, other) - (const char *)s->own.words;
+    s->arguments[0] = &s->own, s->arguments[1] = &s->gpus;
+    return s->arguments;
+}
+
+/* On all GPUs together; with one, on it. */
+static enum reel_status launch_exchange(struct bench *b, const struct exchange *x,
+                                        struct limits_args *args, struct reel_error *err) {
+    struct sharing sharing = { .b = b, .first = args };
+    void *arguments[] = { args };
+    const struct cuda_launch launch = { .function = &b->exchange,
+                                        .blocks = x->blocks,
+                                        .threads = LIMITS_EXCHANGE_THREADS,
+                                        .shared_bytes = LIMITS_RING_AT + x->cap_bytes,
+                                        .cooperative = b->gpu.facts.cooperative,
+                                        .arguments = arguments,
+                                        .arguments_of = arguments_on,
+                                        .user = &sharing };
+    return cuda_launch(&b->gpu, &launch, err);
+}
+
+/* Adds what the blocks of GPU g say. */
+static enum reel_status take_results(struct bench *b, const struct exchange *x, int g,
+                                     uint64_t *longest, uint64_t *bytes, struct reel_error *err) {
+    const size_t n = (size_t)b->gpu.facts.n_sms;
+    uint64_t *results = NULL;
+    enum reel_status status = mem_zeroed(&results, 2 * n + 1, 8, "measurements", err);
+    if (status == REEL_OK)
+        status = cuda_download_of(&b->gpu, g, results, b->results, results_bytes(b), err);
+    for (int i = 0; i < x->blocks && status == REEL_OK; i++) {
+        if (results[i] > *longest) *longest = results[i];
+        *bytes += results[n + (size_t)i];
+    }
+    if (status == REEL_OK && (uint32_t)results[2 * n])
+        status = err_set(err, REEL_E_DEVICE, "%s: exchanging %d words among %d SMs failed (%u)",
+                         b->gpu.facts.name, x->readers * x->per_block, x->readers,
+                         (unsigned)results[2 * n]);
+    mem_free(results);
+    return status;
+}
+
+/* stream: bytes a second that a GPU copies beside the exchanges. */
 static enum reel_status time_exchange(struct bench *b, const struct exchange *x, double *us,
                                       double *stream, struct reel_error *err) {
     const int n = b->gpu.facts.n_sms;
-    uint64_t *results = NULL, longest = 0, bytes = 0;
+    uint64_t longest = 0, bytes = 0;
     struct limits_args args = {
         .data = cuda_pointer(b->data),
         .span = b->data_bytes / (uint64_t)n / LIMITS_PIECE * LIMITS_PIECE,
         .slots = x->cap_bytes / LIMITS_PIECE,
         .words = cuda_pointer(b->words),
-        .word_stride = WORD_STRIDE,
+        .word_stride = (unsigned)(WORD_STRIDE * b->gpu.n),
         .rounds = b->sizes->rounds,
         .group = x->readers,
         .per_block = x->per_block,
@@ -261,28 +338,15 @@ static enum reel_status time_exchange(struct bench *b, const struct exchange *x,
         .bytes = cuda_pointer(b->results + (cu_address)n * 8),
         .errors = cuda_pointer(b->results + (cu_address)n * 16),
     };
-    enum reel_status status = mem_zeroed(&results, (size_t)(2 * n + 1), 8, "measurements", err);
-    if (status == REEL_OK)
-        status = cuda_fill(&b->gpu, b->words, 0, (size_t)2 * WORD_STRIDE * 8, NULL, err);
+    enum reel_status status = cuda_fill(&b->gpu, b->words, 0, words_bytes(b), NULL, err);
     if (status == REEL_OK) status = cuda_fill(&b->gpu, b->results, 0, results_bytes(b), NULL, err);
-    if (status == REEL_OK)
-        status = launch_kernel(b, &b->exchange, x->blocks, LIMITS_EXCHANGE_THREADS,
-                               LIMITS_RING_AT + x->cap_bytes, &args, err);
+    if (status == REEL_OK) status = launch_exchange(b, x, &args, err);
     if (status == REEL_OK) status = cuda_wait(&b->gpu, NULL, "the exchange kernel", err);
-    if (status == REEL_OK)
-        status = cuda_download(&b->gpu, results, b->results, results_bytes(b), NULL, err);
-    for (int i = 0; i < x->blocks && status == REEL_OK; i++) {
-        if (results[i] > longest) longest = results[i];
-        bytes += results[(size_t)n + (size_t)i];
-    }
-    if (status == REEL_OK && (uint32_t)results[2 * (size_t)n])
-        status = err_set(err, REEL_E_DEVICE, "%s: exchanging %d words among %d SMs failed (%u)",
-                         b->gpu.facts.name, x->readers * x->per_block, x->readers,
-                         (unsigned)results[2 * (size_t)n]);
-    mem_free(results);
+    for (int g = 0; g < b->gpu.n && status == REEL_OK; g++)
+        status = take_results(b, x, g, &longest, &bytes, err);
     if (longest < 1) longest = 1;
     *us = (double)longest * 1e-3 / b->sizes->rounds;
-    *stream = (double)bytes / (double)(longest + b->sizes->settle_ns) * 1e9;
+    *stream = (double)bytes / b->gpu.n / (double)(longest + b->sizes->settle_ns) * 1e9;
     return status;
 }
 
@@ -307,7 +371,8 @@ static enum reel_status measure_exchange(struct bench *b, const struct exchange 
 static const int exchange_caps[] = { 0, 16 << 10, 32 << 10, 48 << 10, 64 << 10 };
 enum { N_CAPS = (int)(sizeof exchange_caps / sizeof *exchange_caps), N_KINDS = 4 };
 
-/* All SMs (whole groups of them), then groups; few words, then many. */
+/* All SMs (whole groups of them), then groups; few words, then many. With several GPUs all SMs are
+ * those of all, and a group's words go to the others as well. */
 static enum reel_status measure_exchanges(struct bench *b, json_t *all, struct reel_error *err) {
     const int n_sms = b->gpu.facts.n_sms;
     const int group = b->sizes->group < n_sms ? b->sizes->group : n_sms;
@@ -315,7 +380,7 @@ static enum reel_status measure_exchanges(struct bench *b, json_t *all, struct r
     json_t *list = json_array();
     enum reel_status status = list ? REEL_OK : err_memory(err, "measurements", 0);
     for (int kind = 0; kind < N_KINDS && status == REEL_OK; kind++) {
-        x.readers = kind < 2 ? x.blocks : group;
+        x.readers = kind < 2 ? x.blocks * b->gpu.n : group;
         x.per_block = b->sizes->gather_words[kind % 2] / x.readers;
         if (x.per_block * x.readers % 2) x.per_block++;
         if (x.per_block < 2) x.per_block = 2;
@@ -407,17 +472,18 @@ static enum reel_status measure_all(struct bench *b, json_t *all, struct reel_er
     return status;
 }
 
-enum reel_status limits_measure(json_t **out, int device, const struct reel_limits_options *options,
+enum reel_status limits_measure(json_t **out, const struct backend_devices *devices,
+                                const struct reel_limits_options *options,
                                 const struct limits_sizes *sizes, struct reel_error *err) {
-    struct bench b = { .options = options, .device = device, .sizes = sizes };
+    struct bench b = { .options = options, .devices = devices, .sizes = sizes };
     json_t *all = NULL;
     *out = NULL;
     enum reel_status status = open_gpu(&b, err);
     if (status == REEL_OK) status = open_kernels(&b, err);
     if (status == REEL_OK) status = open_memory(&b, err);
     if (status == REEL_OK) {
-        all = json_pack("{s:s, s:i, s:i, s:I}", "gpu", b.gpu.facts.name, "compute",
-                        b.gpu.facts.compute, "sms", b.gpu.facts.n_sms, "data_bytes",
+        all = json_pack("{s:s, s:i, s:i, s:i, s:I}", "gpu", b.gpu.facts.name, "gpus", b.gpu.n,
+                        "compute", b.gpu.facts.compute, "sms", b.gpu.facts.n_sms, "data_bytes",
                         (json_int_t)b.data_bytes);
         if (!all) status = err_memory(err, "measurements", 0);
     }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "reel_measure.h"
+#include "runtime/backend.h"
 
 #include <jansson.h>
 
@@ -22,7 +23,8 @@ struct limits_sizes {
 void limits_sizes_full(struct limits_sizes *sizes);
 
 /* *out is the caller's to json_decref. */
-enum reel_status limits_measure(json_t **out, int device, const struct reel_limits_options *options,
+enum reel_status limits_measure(json_t **out, const struct backend_devices *devices,
+                                const struct reel_limits_options *options,
                                 const struct limits_sizes *sizes, struct reel_error *err);
 
 #endif
