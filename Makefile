@@ -248,7 +248,7 @@ $(B)/reel: $(CLI_OBJ) $(INTERNAL)
 
 # Constants of the kernels, for tools/compile_kernels.sh; vectors of an audio tower, for tools/gpu_check.py.
 $(B)/columns_bench: $(B)/tests/support/columns_rig.o
-$(B)/emit_constants $(B)/audio_vectors $(B)/columns_bench $(B)/draft_bench: $(B)/%: $(B)/tools/%.o $(B)/libinternal.a
+$(B)/emit_constants $(B)/audio_vectors $(B)/columns_bench $(B)/draft_bench $(B)/decode_bench: $(B)/%: $(B)/tools/%.o $(B)/libinternal.a
 	$(call say,LD)
 	$(Q)$(CC) -pie $(LINK_OPT) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
