@@ -148,10 +148,10 @@ KERNEL(READ_CONSUMERS) prefill_join(const PARAMETER struct prefill_args args, in
 KERNEL(LANES) prefill_end(const PARAMETER struct prefill_args args, int phase, int layer) {
     struct decode_mailbox *m = args.decode.mailbox;
     (void)phase, (void)layer;
-    previous_over();
 #if P_GPUS > 1
     if (args.gpus.gpu != 0) return;
 #endif
+    previous_over();
     if (thread_index() != 0 || plain_load32(args.decode.abort) != ABORT_NONE) return;
     mapped_store32(&m->n_made, 0);
     mapped_store32(&m->n_evaluated, (u32)args.decode.n_tokens);

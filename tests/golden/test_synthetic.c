@@ -123,7 +123,7 @@ static void every_named_shape_is_a_valid_config(void **state) {
         model_source_release(&source);
         buffer_release(&text);
     }
-    assert_int_equal(n, 17);
+    assert_int_equal(n, 18);
     buffer_release(&names);
 }
 

@@ -470,7 +470,7 @@ LIST(position, position, 6);
  */
 
 #define DECODE_BIAS "qkv_bias_load(w->a, w->layer, qkv_model_row(w->group, first + mine))"
-#define QUEUE_BIAS  "qkv_bias_load(r->w.a, r->w.layer, column)"
+#define QUEUE_BIAS  "qkv_bias_load(r->w.a, r->w.layer, qkv_row_of(r, column))"
 #define SHORT_BIAS  "qkv_bias_load(b->w.a, b->w.layer, qkv_model_row(b->w.group, of_group))"
 
 static const struct mutation bias[] = {
@@ -494,7 +494,7 @@ static const struct mutation bias[] = {
       { IN("shared.cuh", "return M_QKV_BIAS ? bf16_pair(low + bias, high + bias)",
            "return M_QKV_BIAS ? bf16_pair(low, high)") } },
     { "thin: the first layer's biases in all",
-      { IN(PRODUCT, QUEUE_BIAS, "qkv_bias_load(r->w.a, 0, column)") } },
+      { IN(PRODUCT, QUEUE_BIAS, "qkv_bias_load(r->w.a, 0, qkv_row_of(r, column))") } },
     { "wide: the biases of the other half of a row tile",
       { IN(PRODUCT, "qkv_column(row, r->w.lane / 4 + 8 * i);",
            "qkv_column(row, r->w.lane / 4 + 8 * (1 - i));") } },
