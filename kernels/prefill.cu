@@ -137,7 +137,7 @@ KERNEL(READ_CONSUMERS) prefill_join(const PARAMETER struct prefill_args args, in
     next_may_start();
     prompt_worker_make(&r, &args, layer, 0);
     previous_over();
-    join_items(&r, phase, layer);
+    join_item(&r, phase, layer);
 #else
     (void)args, (void)phase, (void)layer;
 #endif

@@ -36,6 +36,9 @@ TAPE_FN int prefill_shared_bytes(int stages, int k_places) {
     return stages * STAGE_BYTES + layout_add(at, 16, 0) + STAGE_ALIGN;
 }
 
+/* Blocks of a join: 8 row tiles by 64 tokens each. */
+#define PREFILL_JOIN_BLOCKS(row_tiles, tokens) (((row_tiles) + READ_WARPS - 1) / READ_WARPS * (((tokens) + 63) / 64))
+
 /* ---- Gated DeltaNets ---- */
 
 /* Bytes of a chunk's bf16 matrices. CHUNK_BYTES: its tokens by the columns of a head, padded to whole tiles.

@@ -29,6 +29,8 @@
 /* Whether a product sums over the groups (docs/GLOSSARY.md). In out and down the groups' slices of k follow one
  * another, and the SMs of all groups have the same rows. */
 DEV int sums_groups(int phase) { return phase == TAPE_OUT || phase == TAPE_DOWN; }
+/* Whether it has the sums of all groups then. Those of one of several GPUs are parts, which a join adds up. */
+DEV int completes_sums(int phase) { return P_GPUS == 1 && sums_groups(phase); }
 DEV int product_row_tiles(int phase) {
     return (sums_groups(phase) ? P_GROUP_SMS : GPU_SMS) * BY_PHASE(phase, ROW_TILES_OF);
 }
@@ -427,7 +429,7 @@ DEV void ssq_finish(struct prompt_worker *r, const struct item *it, int from, in
 }
 
 DEV void item_end(struct prompt_worker *r, int phase, const struct item *it, int from, int to) {
-    if (sums_groups(phase) && P_GPUS == 1) ssq_finish(r, it, from, to);
+    if (completes_sums(phase)) ssq_finish(r, it, from, to);
 }
 
 /* The gains of the norm behind out or down. */
@@ -456,22 +458,17 @@ DEV void item_finish(struct prompt_worker *r, int phase, int layer, const struct
 }
 
 #if P_GPUS > 1
-/* join: the products that all GPUs have made of out or down (phase) become h, x and ssq. An item is 8 row tiles, one
- * for each warp, by 64 tokens. */
-DEV void join_items(struct prompt_worker *r, int phase, int layer) {
+/* join: the products that all GPUs have made of out or down (phase) become h, x and ssq. A block has one item of 8 row
+ * tiles, one for each warp, by 64 tokens: PREFILL_JOIN_BLOCKS. */
+DEV void join_item(struct prompt_worker *r, int phase, int layer) {
     const int across = (r->n_tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
-    const int n_items = (product_row_tiles(phase) + READ_WARPS - 1) / READ_WARPS * across;
     struct item it;
+    float d[32];
     it.which = 0;
-    NO_UNROLL
-    for (int item = r->w.block; item < n_items; item += (int)block_count()) {
-        float d[32];
-        it.row = item / across * READ_WARPS + r->w.warp, it.token = item % across * BLOCK_TOKENS;
-        parts_take(r, phase, &it, d);
-        sums_finish(r, &it, d, 0, 0, 8, norm_after(r, phase, layer), 0);
-        ssq_finish(r, &it, 0, BLOCK_TOKENS);
-        readers_sync(); /* the sums of squares are read */
-    }
+    it.row = r->w.block / across * READ_WARPS + r->w.warp, it.token = r->w.block % across * BLOCK_TOKENS;
+    parts_take(r, phase, &it, d);
+    sums_finish(r, &it, d, 0, 0, 8, norm_after(r, phase, layer), 0);
+    ssq_finish(r, &it, 0, BLOCK_TOKENS);
 }
 #endif
 
@@ -588,7 +585,7 @@ DEV void thin_items(struct prompt_worker *r, int phase, int layer, const int for
         u32 seen = 0;
         smem b = 0;
         it.row = item;
-        if (sums_groups(phase) && P_GPUS == 1 && r->w.warp < atoms) residual_load(r, &it, r->w.warp, 1, h);
+        if (completes_sums(phase) && r->w.warp < atoms) residual_load(r, &it, r->w.warp, 1, h);
         UNROLL
         for (int i = 0; i < 32; i++)
             d[i] = 0;
@@ -622,7 +619,7 @@ DEV void thin_items(struct prompt_worker *r, int phase, int layer, const int for
         eighths_meet(r, d, atoms);
         if (r->w.warp < atoms) item_finish(r, phase, layer, &it, d, 0, r->w.warp, 1, h);
         warp_sync(); /* the sums of squares */
-        if (sums_groups(phase) && P_GPUS == 1 && r->w.warp < atoms && r->w.lane < 8 && it.row < SSQ_SLOTS)
+        if (completes_sums(phase) && r->w.warp < atoms && r->w.lane < 8 && it.row < SSQ_SLOTS)
             plain_store32((u32 *)r->a->ssq + (size_t)it.row * P_PREFILL_TOKENS + 8 * r->w.warp + r->w.lane,
                           float_bits(r->s->ssq[r->w.warp][8 * r->w.warp + r->w.lane]));
     }

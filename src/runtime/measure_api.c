@@ -23,7 +23,8 @@ enum reel_status reel_gpu_limits(const struct reel_limits_options *given, char *
     const struct machine_ops *machine = device.ops->machine;
     if (!machine->measure)
         return err_set(err, REEL_E_ARGUMENT,
-                       "device \"%s\": only a GPU is measured; allowed are \"gpu\" and \"gpu:N\"",
+                       "device \"%s\": only GPUs are measured; allowed are \"gpu\", \"gpu:N\", "
+                       "\"gpu:N,M\" and \"gpu:all\"",
                        options.device);
     status = machine->measure(&all, &device.devices, &options, err);
     if (status == REEL_OK) status = json_write(json, all, "the GPU's limits", err);

@@ -131,7 +131,7 @@ struct cuda_kernel_shape cuda_prefill_kernel(const struct backend *b, int kernel
         [PREFILL_CHUNK] = { "prefill_chunk", few, chunk, pairs },
         [PREFILL_CHAIN] = { "prefill_chain", many, ring, 0 },
         [PREFILL_ANSWER] = { "prefill_answer", few, chunk, pairs },
-        [PREFILL_JOIN] = { "prefill_join", few, no_ring, 2 * b->gpu.facts.n_sms },
+        [PREFILL_JOIN] = { "prefill_join", few, no_ring, 0 },
         [PREFILL_END] = { "prefill_end", 32, 0, 1 },
     };
     struct cuda_kernel_shape k = kernels[kernel];
@@ -166,6 +166,14 @@ static const struct cuda_function *function_of(const struct queue *q, int kernel
     return &q->b->prefill[kernel];
 }
 
+/* Of a launch: the kernel's own number, or a block for each SM. */
+static int blocks_of(const struct queue *q, int kernel, const struct cuda_kernel_shape *k) {
+    const struct tape_shape *t = &q->b->plan.tape;
+    const int row_tiles = t->group_sms * t->segment[TAPE_OUT].row_tiles;
+    if (kernel == PREFILL_JOIN) return PREFILL_JOIN_BLOCKS(row_tiles, q->args->decode.n_tokens);
+    return k->blocks ? k->blocks : q->b->gpu.facts.n_sms;
+}
+
 static enum reel_status launch_kernel(const struct queue *q, int kernel, int phase, int layer,
                                       struct reel_error *err) {
     const struct backend *b = q->b;
@@ -178,7 +186,7 @@ static enum reel_status launch_kernel(const struct queue *q, int kernel, int pha
         .all = { .b = b }, .prefill = q->args, .phase = &phase, .layer = &layer
     };
     const struct cuda_launch launch = { .function = function_of(q, kernel),
-                                        .blocks = k.blocks ? k.blocks : b->gpu.facts.n_sms,
+                                        .blocks = blocks_of(q, kernel, &k),
                                         .threads = k.threads,
                                         .shared_bytes = k.shared_bytes,
                                         .overlaps = q->overlap && !alone,
