@@ -19,10 +19,10 @@ struct fake_gpu {
     int n_sms;
     int shared_bytes; /* a block may have, opt-in */
     int registers, max_threads;
-    size_t memory_bytes;
-    int driver_version; /* 13000 */
-    bool unlinked;      /* no device reaches another one's memory */
-    bool slow_links;    /* or does so, but its atomics do not */
+    size_t memory_bytes, taken_bytes; /* taken: that others have of it */
+    int driver_version;               /* 13000 */
+    bool unlinked;                    /* no device reaches another one's memory */
+    bool slow_links;                  /* or does so, but its atomics do not */
 };
 
 struct fake_live {

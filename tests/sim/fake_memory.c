@@ -68,7 +68,7 @@ static bool inside(CUdeviceptr p, size_t bytes, const char *call) {
 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t bytes);
 EXPORT CUresult cuMemFree_v2(CUdeviceptr p);
-EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total);
+EXPORT CUresult cuMemGetInfo_v2(size_t *n_free, size_t *total);
 EXPORT CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned flags);
 EXPORT CUresult cuMemAllocHost_v2(void **p, size_t bytes);
 EXPORT CUresult cuMemFreeHost(void *p);
@@ -78,13 +78,17 @@ EXPORT CUresult cuMemHostUnregister(void *p);
 
 static size_t used_of[SIM_MOST_GPUS];
 
+static size_t free_bytes(int gpu) {
+    return fake.gpu.memory_bytes - fake.gpu.taken_bytes - used_of[gpu];
+}
+
 void fake_forget_memory(void) { memset(used_of, 0, sizeof used_of); }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t bytes) {
     ENTER(true);
     if (!bytes) return CU_INVALID_VALUE;
     size_t *const used = &used_of[fake_current_gpu()];
-    if (bytes > fake.gpu.memory_bytes - *used) return CU_OUT_OF_MEMORY;
+    if (bytes > free_bytes(fake_current_gpu())) return CU_OUT_OF_MEMORY;
     size_t room = (bytes + 255) / 256 * 256 + GAP; /* or the next one begins where this one ends */
     void *memory = room < bytes ? NULL : aligned_alloc(256, room);
     if (!memory) return CU_OUT_OF_MEMORY;
@@ -118,10 +122,10 @@ CUresult cuMemFree_v2(CUdeviceptr p) {
     return status;
 }
 
-CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+CUresult cuMemGetInfo_v2(size_t *n_free, size_t *total) {
     ENTER(true);
     *total = fake.gpu.memory_bytes;
-    *free_bytes = fake.gpu.memory_bytes - used_of[fake_current_gpu()];
+    *n_free = free_bytes(fake_current_gpu());
     return CU_OK;
 }
 
