@@ -74,7 +74,9 @@ struct fake_nvrtc {
     int n_patches;
     int fail_call, fail_with; /* as above, for NVRTC's calls */
     int n_calls, n_compiled, n_cached;
-    int version; /* 13000: what nvrtcVersion says */
+    int version;    /* 13000: what nvrtcVersion says */
+    int catches_ms; /* compiling begins with so long a time in which an interrupt ends the process
+                     */
     const char *failed_call;
 };
 

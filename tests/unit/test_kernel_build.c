@@ -10,7 +10,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -339,6 +341,65 @@ static void a_folder_in_the_files_place_does_no_harm(void **state) {
     end(&f);
 }
 
+/* ---- signals while it compiles ---- */
+
+static volatile sig_atomic_t n_interrupts;
+static void count_interrupt(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info, (void)context;
+    n_interrupts++;
+}
+
+static bool is_own(const struct sigaction *own) {
+    struct sigaction now;
+    assert_int_equal(sigaction(SIGINT, NULL, &now), 0);
+    return now.sa_sigaction == own->sa_sigaction &&
+           (now.sa_flags & (SA_SIGINFO | SA_NODEFER)) == (SA_SIGINFO | SA_NODEFER) &&
+           sigismember(&now.sa_mask, SIGUSR1) == 1;
+}
+
+/* The first is heard of before the compiler has begun. */
+enum { INTERRUPTS = 4, CATCHES_MS = 100 * (INTERRUPTS + 2) };
+static bool interrupt_it(void *user, const char *stage, uint64_t done, uint64_t total) {
+    struct fixture *f = user;
+    (void)stage, (void)done, (void)total;
+    if (++f->n_progress > 1 && f->n_progress <= INTERRUPTS + 1) raise(SIGINT);
+    return true;
+}
+
+static void *build_beside(void *user) {
+    struct fixture *f = user;
+    struct kernel_image image = must_build(f);
+    kernel_image_release(&image);
+    return NULL;
+}
+
+/* The compiler's own handler would end this process. */
+static void an_interrupt_while_it_compiles_is_the_programs(void **state) {
+    (void)state;
+    struct fixture f, beside;
+    struct sigaction own = { .sa_sigaction = count_interrupt, .sa_flags = SA_SIGINFO | SA_NODEFER };
+    struct sigaction before;
+    pthread_t thread;
+    sigemptyset(&own.sa_mask);
+    sigaddset(&own.sa_mask, SIGUSR1);
+    assert_int_equal(sigaction(SIGINT, &own, &before), 0);
+    n_interrupts = 0;
+    start(&f);
+    f.fake->catches_ms = CATCHES_MS;
+    f.build.cache_dir = NULL;
+    beside = f;
+    beside.build.constants = "GIVEN=6\n";
+    beside.build.progress = NULL;
+    f.build.progress = interrupt_it;
+    assert_int_equal(pthread_create(&thread, NULL, build_beside, &beside), 0);
+    build_beside(&f);
+    pthread_join(thread, NULL);
+    assert_int_equal(n_interrupts, INTERRUPTS);
+    assert_true(is_own(&own));
+    assert_int_equal(sigaction(SIGINT, &before, NULL), 0);
+    end(&f);
+}
+
 /* ---- what does not compile ---- */
 
 static void a_compile_error_names_the_log_and_quotes_its_first_lines(void **state) {
@@ -575,6 +636,7 @@ int main(void) {
         cmocka_unit_test(a_damaged_cache_file_is_found_out_and_made_again),
         cmocka_unit_test(another_models_file_under_this_name_is_refused),
         cmocka_unit_test(a_folder_in_the_files_place_does_no_harm),
+        cmocka_unit_test(an_interrupt_while_it_compiles_is_the_programs),
         cmocka_unit_test(a_compile_error_names_the_log_and_quotes_its_first_lines),
         cmocka_unit_test(a_program_or_target_there_is_none_of_is_refused),
         cmocka_unit_test(every_failing_call_of_the_compiler_is_named),

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "cuda/compile/compiler_signals.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -38,8 +39,13 @@ static int wants_end(void *payload, void *reserved) {
 }
 
 static void compile_program(struct job *job) {
+    int (*compile)(struct nvrtc_program *, int, const char *const *) = job->nvrtc->call.compile;
+    const void *address = NULL;
+    memcpy(&address, &compile, sizeof address);
     if (job->nvrtc->set_flow) job->nvrtc->set_flow(job->program, wants_end, job);
-    job->error = job->nvrtc->call.compile(job->program, job->input->n_options, job->input->options);
+    compiler_signals_begin(address);
+    job->error = compile(job->program, job->input->n_options, job->input->options);
+    compiler_signals_end();
 }
 
 static void *compile_on_thread(void *user) {

@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -52,6 +51,11 @@ void library_path(const void *function, char *path, size_t size) {
     Dl_info info;
     bool known = dladdr(function, &info) != 0 && info.dli_fname;
     snprintf(path, size, "%s", known ? info.dli_fname : "");
+}
+
+bool library_is_same(const void *address, const void *other) {
+    Dl_info info, others;
+    return dladdr(address, &info) && dladdr(other, &others) && info.dli_fbase == others.dli_fbase;
 }
 
 void library_close(void *library) {

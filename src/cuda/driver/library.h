@@ -2,6 +2,7 @@
 #ifndef REEL_CUDA_LIBRARY_H
 #define REEL_CUDA_LIBRARY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define LIBRARY_WHY 200
@@ -34,6 +35,9 @@ const char *library_bind(void *library, void *table, const struct library_symbol
 
 /* Where the library that holds this function was found, or "". */
 void library_path(const void *function, char *path, size_t size);
+
+/* Whether both addresses are of one library. */
+bool library_is_same(const void *address, const void *other);
 
 /* Gives the handle back. */
 void library_close(void *library);
