@@ -46,7 +46,9 @@ struct columns_job {
     int n_made, n_evaluated, n_drafted, n_right;
     int n_told; /* ids that the mailbox has had: those made, unless the kernel said too much */
     enum decode_end end;
-    int n_looks; /* at a question of its column */
+    uint64_t asked;  /* the last question of its column that the host saw, */
+    double asked_ms; /* when, in this process's time on the processors, */
+    int n_looks;     /* and how often it has looked since */
 };
 
 /* As if the GPU had just so little shared memory that parts of what `columns` columns need share
