@@ -37,6 +37,11 @@ struct fake_cuda {
     const char
         *missing_in; /* its missing_block is missing in kernels of that name alone; NULL: all */
 
+    /* Launches of this kernel begin on one GPU, of number late_gpu, only once another one waits for
+     * an event, so has done all that it may before that; or after LATE_MS. NULL: none */
+    const char *late;
+    int late_gpu;
+
     /* The n-th call from now returns this status instead of doing its work, 0: none. With `only`,
      * calls of that name are counted: "cuMemAlloc_v2". */
     int fail_call, fail_with;

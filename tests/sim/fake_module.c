@@ -192,6 +192,7 @@ struct launch_work {
     struct sim_launch launch;
     void **params;
     int n_gpus;
+    bool late; /* fake_be_late */
 };
 
 static pthread_mutex_t one_launch = PTHREAD_MUTEX_INITIALIZER;
@@ -259,6 +260,7 @@ static void join(struct launch_work *l, int n_gpus) {
 
 static void launch_run(struct fake_work *work) {
     struct launch_work *l = (struct launch_work *)work;
+    if (l->late) fake_be_late();
     if (l->n_gpus > 1)
         join(l, l->n_gpus);
     else
@@ -308,6 +310,7 @@ static CUresult launch(CUfunction f, unsigned grid, unsigned threads, unsigned s
     if (!l) return CU_OUT_OF_MEMORY;
     l->work.run = launch_run, l->work.drop = launch_drop;
     l->n_gpus = f->n_gpus;
+    l->late = fake.late && strcmp(f->name, fake.late) == 0 && fake_current_gpu() == fake.late_gpu;
     if (!params_copy(l, f->sizes, params)) {
         launch_drop(&l->work);
         return CU_OUT_OF_MEMORY;

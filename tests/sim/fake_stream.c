@@ -24,6 +24,18 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct fake_stream *streams;
 static struct fake_stream *default_stream[SIM_MOST_GPUS];
+static int n_waiting; /* streams at an event that is not reached */
+
+void fake_be_late(void) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += LATE_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000, until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&lock);
+    while (n_waiting == 0 && pthread_cond_timedwait(&changed, &lock, &until) == 0) {
+    }
+    pthread_mutex_unlock(&lock);
+}
 
 static void *stream_main(void *of) {
     struct fake_stream *s = of;
@@ -192,8 +204,11 @@ static void event_reach(struct fake_work *work) {
 static void event_wait(struct fake_work *work) {
     const struct event_work *w = (const struct event_work *)work;
     pthread_mutex_lock(&lock);
+    n_waiting++;
+    pthread_cond_broadcast(&changed);
     while (w->event->reached < w->number && fake_status() == CU_OK)
         pthread_cond_wait(&changed, &lock);
+    n_waiting--;
     pthread_mutex_unlock(&lock);
 }
 

@@ -409,6 +409,7 @@ static bool reads_the_same(uint64_t seed, const struct mutation *m) {
     struct held held = { 0 };
     gpu.cuda->gpu.n_devices = 2, gpu.cuda->gpu.n_sms = 2;
     gpu.cuda->settings.seed = seed;
+    if (seed == 1 || seed == 2) gpu.cuda->late = "prefill_join", gpu.cuda->late_gpu = (int)seed - 1;
     if (m) mutation_apply(m, gpu.nvrtc);
     prompted.device = "gpu:all";
     bool same = sim_model_load(&prompted, "n_groups=2,group_sms=2,warps=4,launch_tokens=9", &err) ==
