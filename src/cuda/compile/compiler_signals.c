@@ -61,12 +61,13 @@ static void *look(void *turn) {
     return NULL;
 }
 
-/* Signals are for the program's own threads. Without this one handlers are put back when compiling ends. */
+/* Signals are for the program's own threads. Without this one handlers are put back when compiling
+ * ends. */
 static void start_thread(void) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    guard.has_thread = 
+    guard.has_thread =
         pthread_create(&guard.thread, NULL, look, (void *)(uintptr_t)guard.turn) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
