@@ -62,6 +62,13 @@ static void quit(struct screen *s) {
     assert_int_equal(screen_close(s), 0);
 }
 
+/* Where an answer to a command is seen the prompt may not be there yet, and the terminal not raw: a
+ * Ctrl-D would then be a byte 0. */
+static void quit_at_prompt(struct screen *s) {
+    screen_see_line(s, ">", 2);
+    quit(s);
+}
+
 /* ---- answers --------------------------------------------------------------------------------- */
 
 /* What the model answers, without a terminal. */
@@ -174,7 +181,7 @@ static void a_context_that_is_nearly_full_says_so(void **state) {
     screen_see(&s, "the conversation is empty");
     screen_type(&s, "/sttas\r");
     screen_see(&s, "did you mean /stats");
-    quit(&s);
+    quit_at_prompt(&s);
 }
 
 /* ---- typing ---------------------------------------------------------------------------------- */
@@ -193,7 +200,7 @@ static void what_is_typed_during_an_answer_waits(void **state) {
     free(text);
     screen_type(&s, "\x15/stats\r");
     screen_see(&s, "positions used");
-    quit(&s);
+    quit_at_prompt(&s);
 }
 
 /* The line that is edited without its blanks, wherever its rows end: all of it, or what stands
@@ -264,7 +271,7 @@ static void four_pasted_lines_are_asked_as_one(void **state) {
     screen_see_line(&s, ">", 2);
     screen_type(&s, path);
     screen_see(&s, "2 messages");
-    quit(&s);
+    quit_at_prompt(&s);
     snprintf(path, sizeof path, "%s/saved.json", home);
     json_t *saved = json_load_file(path, 0, NULL);
     assert_int_equal(json_array_size(saved), 2);
@@ -376,7 +383,7 @@ static void settings_are_those_of_the_command_line(void **state) {
     screen_see(&s, "there is no setting device");
     screen_type(&s, "/set top-p\r");
     screen_see(&s, "  top-p             ");
-    quit(&s);
+    quit_at_prompt(&s);
 }
 
 static void a_conversation_is_saved_and_goes_on(void **state) {
@@ -437,7 +444,7 @@ static void a_file_that_is_no_conversation_is_refused(void **state) {
     }
     screen_type(&s, "/load /no/such/file\r");
     screen_see(&s, "/no/such/file: cannot open");
-    quit(&s);
+    quit_at_prompt(&s);
 }
 
 static void the_history_is_private_and_can_be_off(void **state) {
@@ -456,7 +463,7 @@ static void the_history_is_private_and_can_be_off(void **state) {
     screen_see_line(&s, ">", 2);
     screen_type(&s, "/stats\r");
     screen_see(&s, "positions used");
-    quit(&s);
+    quit_at_prompt(&s);
     assert_int_not_equal(stat(path, &st), 0);
 }
 

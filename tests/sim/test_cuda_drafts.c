@@ -2,8 +2,8 @@
  * whatever stops them, and what a session holds afterwards goes on as it would have. */
 #include "cuda/run/cuda_drafts.h"
 #include "runtime/session.h"
-#include "support/shares.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>
