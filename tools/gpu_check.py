@@ -66,6 +66,7 @@ STEPS = {  # name: seconds it may take; in this order
     "speech-stream": 170,
     "speech-stream-trained": 60,
     "speech-sanitizer": 160,
+    "several": 400,
     "faults": 180,
     "sanitizer": 310,
     "shapes": 400,
@@ -149,6 +150,7 @@ def run_here(args):
     import gpu_check_faults
     import gpu_check_hybrid
     import gpu_check_prefill
+    import gpu_check_several
     import gpu_check_speech
     import gpu_check_steps
     import gpu_check_vocabulary
@@ -156,7 +158,7 @@ def run_here(args):
     from gpu_check_base import Check
     name = args.run.replace("-", "_")
     modules = (gpu_check_steps, gpu_check_prefill, gpu_check_embed, gpu_check_families, gpu_check_hybrid,
-               gpu_check_vocabulary, gpu_check_speech, gpu_check_faults)
+               gpu_check_vocabulary, gpu_check_speech, gpu_check_several, gpu_check_faults)
     step = next(getattr(module, name) for module in modules if hasattr(module, name))
     check = Check(args)
     try:

@@ -192,16 +192,23 @@ def damaged_cache(check, folder, wanted):
                   f"{time.monotonic() - start:.1f} s")
 
 
+def gpus_of(check):
+    """Numbers of the GPUs that share a model."""
+    given = check.args.device.partition(":")[2]
+    return [int(gpu) for gpu in given.split(",")] if given else [0]
+
+
 def full_memory(check, folder):
     import torch
     if check.args.size == "sim":
         check.row("no memory left", "skipped", "not on the simulator")
         return
-    free, _ = torch.cuda.mem_get_info()
-    hog = torch.empty(max(0, free - (400 << 20)), dtype=torch.uint8, device="cuda")
-    refused(check, "no memory left", lambda: check.open(folder).close())
-    del hog
-    torch.cuda.empty_cache()
+    for gpu in gpus_of(check):
+        free, _ = torch.cuda.mem_get_info(gpu)
+        hog = torch.empty(max(0, free - (400 << 20)), dtype=torch.uint8, device=f"cuda:{gpu}")
+        refused(check, f"no memory left, GPU {gpu}", lambda: check.open(folder).close())
+        del hog
+        torch.cuda.empty_cache()
 
 
 def cancelled(check, folder, wanted):
@@ -233,12 +240,14 @@ def faults(check):
         wanted = continued(model, [5], 20)
 
     simulated = check.args.size == "sim"  # which calls a longer silence a deadlock
-    for block in (0, 5):
+    on_each = [gpu * 132 + 5 for gpu in range(len(gpus_of(check)))]  # of an H100 or H200
+    for block in (0, 5) if simulated else (0, *on_each):
         absent(check, folder, f"a wait that gives up on block {block}",
                f"absent={block},patience={500 if simulated else 20000}", "gave up waiting for")
     if not simulated:
-        absent(check, folder, "a launch that is silent", "absent=5,hang_ms=500,launch_ms=50",
-               "silent for")
+        for block in on_each:
+            absent(check, folder, f"a launch that is silent for block {block}",
+                   f"absent={block},hang_ms=500,launch_ms=50", "silent for")
     refused(check, "more blocks than SMs",
             lambda: check.open(folder, "n_groups=8,group_sms=64").close())
     refused(check, "an option that does not exist", lambda: check.open(folder, "a=b").close())

@@ -38,6 +38,10 @@ class ModelOptions(c.Structure):
         ("gpu_options", c.c_char_p),
         ("cuda_dir", c.c_char_p),
         ("nvrtc_dir", c.c_char_p),
+        ("chat_template_from", c.c_char_p),
+        ("prompt_slice", c.c_int),
+        ("weights", c.c_char_p),
+        ("kv", c.c_char_p),
     ]
 
 
@@ -97,12 +101,15 @@ class Generation(c.Structure):
     _fields_ = [("size", c.c_size_t), ("sampling", c.POINTER(Sampling)), ("max_tokens", c.c_int),
                 ("stop_ids", c.c_void_p), ("n_stop_ids", c.c_int), ("ignore_stop_ids", c.c_bool),
                 ("stop_strings", c.c_void_p), ("n_stop_strings", c.c_int), ("logprobs", c.c_bool),
-                ("n_top_logprobs", c.c_int), ("on_token", TOKEN), ("user", c.c_void_p)]
+                ("n_top_logprobs", c.c_int), ("on_token", TOKEN), ("user", c.c_void_p),
+                ("speculation", c.c_int), ("most_drafts", c.c_int)]
 
 
 class GenerationResult(c.Structure):
     _fields_ = [("size", c.c_size_t), ("reason", c.c_int), ("n_tokens", c.c_int),
-                ("stop_string", c.c_int), ("first_token_ms", c.c_double), ("total_ms", c.c_double)]
+                ("stop_string", c.c_int), ("first_token_ms", c.c_double), ("total_ms", c.c_double),
+                ("n_passes", c.c_int), ("n_drafted", c.c_int), ("n_accepted", c.c_int),
+                ("unused", c.c_char * 4), ("draft_problem", c.c_char_p)]
 
 
 TEXT = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.POINTER(c.c_char), c.c_size_t, c.c_int)
@@ -190,7 +197,7 @@ class Handle:
 
 
 class Model(Handle):
-    """options: device, cpu_path, n_threads, cache_dir, gpu_options, cuda_dir, nvrtc_dir."""
+    """options: device, cpu_path, n_threads, cache_dir, gpu_options, cuda_dir, nvrtc_dir, weights, kv."""
 
     closer = "reel_model_close"
 
@@ -288,9 +295,9 @@ class Session(Handle):
         self.library.lib.reel_session_cancel(self.handle)
 
     def generate(self, max_tokens, on_id=None, stop_ids=(), logprobs=False, result=None, bias=(),
-                 **sampling):
+                 speculation=0, **sampling):
         """Ids made; the model's own stop ids are ignored. on_id(id) returning False stops. Names of
-        struct reel_sampling are passed on; `result`, a list, receives the reason."""
+        struct reel_sampling are passed on; `result`, a list, receives the reason, then how many guesses were right."""
         ids, stops = [], np.ascontiguousarray(stop_ids, np.int32)
 
         def take(_, token):
@@ -301,13 +308,14 @@ class Session(Handle):
         if len(bias):
             settings.bias, settings.n_bias = (LogitBias * len(bias))(*bias), len(bias)
         request = sized(Generation, sampling=c.pointer(settings), max_tokens=max_tokens,
-                        ignore_stop_ids=len(stops) == 0, logprobs=logprobs, on_token=TOKEN(take))
+                        ignore_stop_ids=len(stops) == 0, logprobs=logprobs, on_token=TOKEN(take),
+                        speculation=speculation)
         if len(stops):
             request.stop_ids, request.n_stop_ids = stops.ctypes.data, len(stops)
         done = sized(GenerationResult)
         self.library.call("reel_generate", self.handle, c.byref(request), c.byref(done))
         if result is not None:
-            result.append(STOPPED[done.reason])
+            result += [STOPPED[done.reason], done.n_accepted]
         return ids
 
 
