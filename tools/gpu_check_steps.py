@@ -106,8 +106,9 @@ def greedy(check, case, folder, prompts, n_tokens, gpu_options=""):
 
 
 def trained_models():
-    """Folders of models trained for this project; models/hybrid where it is there."""
-    return sorted(path.parent for path in (ROOT / "models").glob("*/golden.json"))
+    """Folders of models trained for this project that continue texts; models/hybrid where it is there."""
+    return sorted(path.parent for path in (ROOT / "models").glob("*/golden.json")
+                  if "continuations" in json.loads(path.read_text()))
 
 
 def demo_prompts(folder=ROOT / "models/demo"):
