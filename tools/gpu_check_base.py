@@ -104,3 +104,12 @@ def only_gpu(check):
     if not check.gpu:
         check.row("", "skipped", "only on a GPU")
     return check.gpu
+
+
+def gpus_of(check):
+    """Numbers of the GPUs that --device names; none without a GPU."""
+    kind, _, given = check.args.device.partition(":")
+    if given == "all":
+        import torch
+        return list(range(torch.cuda.device_count()))
+    return [int(gpu) for gpu in given.split(",")] if given else [0] if kind == "gpu" else []

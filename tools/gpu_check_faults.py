@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import reel_ctypes as reel
-from gpu_check_base import (MINIATURES, NO_LIMITS, ROOT, continued, first_difference, only_gpu)
+from gpu_check_base import (MINIATURES, NO_LIMITS, ROOT, continued, first_difference, gpus_of,
+                            only_gpu)
 from gpu_check_models import synthesized, token_ids
 
 # ---- around it -----------------------------------------------------------------------------------
@@ -190,12 +191,6 @@ def damaged_cache(check, folder, wanted):
             words, fine = str(e), False
         check.row(f"kernel cache, {how}", fine, f"{len(files)} files, {words}, "
                   f"{time.monotonic() - start:.1f} s")
-
-
-def gpus_of(check):
-    """Numbers of the GPUs that share a model."""
-    given = check.args.device.partition(":")[2]
-    return [int(gpu) for gpu in given.split(",")] if given else [0]
 
 
 def full_memory(check, folder):

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import reel_ctypes as reel
-from gpu_check_base import digest, first_difference, last_logits
+from gpu_check_base import digest, first_difference, gpus_of, last_logits
 from gpu_check_models import token_ids
 
 # The same groups of SMs on several GPUs and on one: sums are formed in the same order. Prompts are decoded, because
@@ -23,10 +23,10 @@ SPECULATION_OFF, SPECULATION_NGRAM = 1, 2
 
 def several_gpus(check):
     """False, said in a row, on one GPU."""
-    several = check.gpu and ("," in check.args.device or check.args.device.endswith("all"))
-    if not several or check.args.size not in FORMS:
+    fine = len(gpus_of(check)) > 1 and check.args.size in FORMS
+    if not fine:
         check.row("", "skipped", "only on several GPUs, of --size full or sim")
-    return several and check.args.size in FORMS
+    return fine
 
 
 def form_name(form):
@@ -112,7 +112,7 @@ def several(check):
     if not several_gpus(check):
         return
     n, long = check.size["tokens"], min(check.size["long"], 200)
-    one = "gpu:0"
+    one = f"gpu:{gpus_of(check)[0]}"
     forms = FORMS[check.args.size]
     check.main_model()
     with ThreadPoolExecutor(4) as pool:  # kernels are compiled here, side by side

@@ -38,7 +38,7 @@ struct fake_cuda {
         *missing_in; /* its missing_block is missing in kernels of that name alone; NULL: all */
 
     /* Launches of this kernel begin on one GPU, of number late_gpu, only once another one waits for
-     * an event, so has done all that it may before that; or after LATE_MS. NULL: none */
+     * an event, so has done all that it may before that; or after 300 ms. NULL: none */
     const char *late;
     int late_gpu;
 

@@ -69,8 +69,7 @@ void fake_close_modules(void);
 struct sim_range fake_range(uintptr_t p);
 
 /* fake_stream.c: work in order, on a thread of the stream */
-enum { LATE_MS = 300 };
-/* Waits until a stream waits for an event, but not longer. */
+/* Waits until a stream waits for an event, but at most 300 ms. */
 void fake_be_late(void);
 struct fake_work {
     void (*run)(struct fake_work *work);

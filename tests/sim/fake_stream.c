@@ -27,6 +27,7 @@ static struct fake_stream *default_stream[SIM_MOST_GPUS];
 static int n_waiting; /* streams at an event that is not reached */
 
 void fake_be_late(void) {
+    enum { LATE_MS = 300 };
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += LATE_MS * 1000000L;

@@ -349,6 +349,8 @@ static void count_interrupt(int number, siginfo_t *info, void *context) {
     n_interrupts++;
 }
 
+static void hear_nothing(int number) { (void)number; }
+
 static bool is_own(const struct sigaction *own) {
     struct sigaction now;
     assert_int_equal(sigaction(SIGINT, NULL, &now), 0);
@@ -378,10 +380,12 @@ static void an_interrupt_while_it_compiles_is_the_programs(void **state) {
     (void)state;
     struct fixture f, beside;
     struct sigaction own = { .sa_sigaction = count_interrupt, .sa_flags = SA_SIGINFO | SA_NODEFER };
-    struct sigaction before;
+    struct sigaction term = { .sa_handler = hear_nothing, .sa_flags = SA_RESTART };
+    struct sigaction before, before_term, now;
     pthread_t thread;
-    sigemptyset(&own.sa_mask);
-    sigaddset(&own.sa_mask, SIGUSR1);
+    sigemptyset(&own.sa_mask), sigemptyset(&term.sa_mask);
+    sigaddset(&own.sa_mask, SIGUSR1), sigaddset(&term.sa_mask, SIGUSR1);
+    assert_int_equal(sigaction(SIGTERM, &term, &before_term), 0);
     assert_int_equal(sigaction(SIGINT, &own, &before), 0);
     n_interrupts = 0;
     start(&f);
@@ -396,6 +400,10 @@ static void an_interrupt_while_it_compiles_is_the_programs(void **state) {
     pthread_join(thread, NULL);
     assert_int_equal(n_interrupts, INTERRUPTS);
     assert_true(is_own(&own));
+    assert_int_equal(sigaction(SIGTERM, NULL, &now),
+                     0); /* its flags are those that signal() sets */
+    assert_int_equal(sigismember(&now.sa_mask, SIGUSR1), 1);
+    assert_int_equal(sigaction(SIGTERM, &before_term, NULL), 0);
     assert_int_equal(sigaction(SIGINT, &before, NULL), 0);
     end(&f);
 }

@@ -39,7 +39,7 @@ static void put_back(void) {
         struct sigaction now, *own = &guard.own[n];
         if (sigaction(n, NULL, &now) != 0) continue;
         if (now.sa_handler == own->sa_handler) {
-            if (guard.taken[n] && now.sa_flags != own->sa_flags) sigaction(n, own, NULL);
+            if (guard.taken[n]) sigaction(n, own, NULL);
         } else if (is_compilers(&now)) {
             guard.taken[n] = true;
             sigaction(n, own, NULL);
