@@ -269,6 +269,7 @@ DEV void block_start(struct worker *w) {
 #if P_FOLLOWS
         drafts_start(w);
 #endif
+        caps_start(w);
         mbar_init_done();
     }
     block_sync();

@@ -251,6 +251,7 @@ DEV void block_start(struct worker *w) {
             mbar_init(&s->full[i], FILL_LANES), mbar_init(&s->empty[i], P_WARPS);
         for (int i = 0; i < P_KV_SLOTS; i++)
             mbar_init(&s->kv_full[i], FILL_LANES), mbar_init(&s->kv_empty[i], 1);
+        caps_start(w);
         mbar_init_done();
     }
     block_sync();

@@ -126,7 +126,7 @@ TAPE_FN int columns_shared_bytes(const struct tape_shape *t, const struct decode
     at += group_digit_words(t) ? 4 * n * (group_digit_words(t) + t->warps) : 0; /* digits, group_unit */
     at += TILE_INTEGERS(s[TAPE_HEAD].format) ? 4 * n * t->warps : 0;            /* most */
     at += 2 * 4 * n * t->warps;                                                 /* best_key, best_id */
-    at += 5 * 4 * n + 5 * 4;                                                    /* id to gave_up */
+    at += 5 * 4 * n + 8 * 4;                                                    /* id to gave_up */
     at += b->follows ? 4 * 4 * n + 2 * 4 : 2 * 4 * n;                           /* turn to reached; waited, given */
     at += b->follows && b->gate_slots ? 4 * n : 0;                              /* owed */
     at = layout_add(at, 8, 8 * n);                                              /* kv_first */
@@ -156,7 +156,7 @@ TAPE_FN int decode_shared_bytes(const struct tape_shape *t, const struct decode_
     at += 4 * group_digit_words(t);                                 /* digits */
     at += TILE_INTEGERS(head->format) ? 4 * t->warps : 0;           /* most */
     at += 2 * 4 * t->warps;                                         /* best_key, best_id */
-    at += 6 * 4;                                                    /* id to taken */
+    at += 9 * 4;                                                    /* id to taken */
     at = layout_add(at, 8, 2 * 8 * b->ring_slots);                  /* full, empty */
     at += 2 * 8 * b->kv_slots;                                      /* kv_full, kv_empty */
     at = layout_add(at, 16, attention_shared_bytes(b));             /* at */

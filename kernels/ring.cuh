@@ -143,26 +143,19 @@ DEV int stream_slot(struct worker *w, struct weight_stream *p, u32 bytes) {
     return 1;
 }
 
-/* The phases of a layer that have weights, and the number of a layer's phase among a token's; 0 is none. */
-enum { STREAM_QKV = 1, STREAM_MIX = STREAM_QKV, STREAM_OUT, STREAM_GATE_UP, STREAM_DOWN };
-DEV u32 stream_number(int layer, int phase) { return (u32)(layer * STREAM_DOWN + phase); }
-
 /* Brings a phase's segment, with `fill` bytes in each slot but the last, which may have less. */
-DEV int stream_segment(struct worker *w, struct weight_stream *p, int layer, int phase, u32 bytes, u32 fill) {
-    const smem streamed = smem_of(&w->s->streamed);
-    const u32 mine = stream_number(layer, phase);
-    const int few = P_PRELOAD_TILES / P_SLOT_TILES <= w->a->cap_layers;
+DEV int stream_segment(struct worker *w, struct weight_stream *p, int phase, u32 bytes, u32 fill) {
+    const smem cap = smem_of(&w->s->caps[phase]);
     NO_UNROLL
-    for (u32 left = bytes; left > 0;) {
-        const u32 n = left < fill ? left : fill;
-        const int phase_now = fill_same(shared_load(streamed));
-        p->cap = phase_now == (int)mine || (phase_now && !few) ? w->a->cap_head : w->a->cap_layers;
-        if (!stream_slot(w, p, n)) return 0;
-        left -= n;
+    for (u32 i = 0; i < bytes / fill; i++) {
+        p->cap = fill_same(shared_load(cap));
+        if (!stream_slot(w, p, fill)) return 0;
     }
-    return 1;
+    if (bytes % fill == 0) return 1;
+    p->cap = fill_same(shared_load(cap));
+    return stream_slot(w, p, bytes % fill);
 }
-#define STREAM_SEGMENT(w, p, layer, S) stream_segment(w, p, layer, STREAM_##S, P_##S##_BYTES, slot_fill(P_##S##_FORMAT))
+#define STREAM_SEGMENT(w, p, S) stream_segment(w, p, STREAM_##S, P_##S##_BYTES, slot_fill(P_##S##_FORMAT))
 
 /* Brings the head's strips of this block, a row of units after the other. Each row takes HEAD_ROW_SLOTS slots, also
  * where it has fewer units than there are warps. */
@@ -185,13 +178,21 @@ DEV int stream_head(struct worker *w, struct weight_stream *p, int strips) {
     return 1;
 }
 
-/* Lifts the cap of the phase at hand while consumers stream its tiles. No exchange waits behind those bytes, so as many
- * slots may be in flight as in the head. Of the next phase, whose bytes would still be under way when this one's
- * exchange begins, the layers' cap holds. It does not where warps bring more of that phase into registers before they
- * wait than the cap lets through: they would only wait for it longer. */
+/* One thread of a block calls it before the block begins. */
+DEV void caps_start(struct worker *w) {
+    for (int i = 0; i < STREAM_PHASES; i++)
+        w->s->caps[i] = (u32)w->a->cap_layers;
+}
+
+/* Lifts the cap of the phase at hand while consumers stream its tiles, and puts it back afterwards. No exchange waits
+ * behind those bytes, so as many slots may be in flight as in the head. Of the other phases, whose bytes would still be
+ * under way when this one's exchange begins, the layers' cap holds. It does not where warps bring more of a phase into
+ * registers before they wait than the cap lets through: they would only wait for it longer. */
 DEV void stream_freely(struct worker *w, int yes) {
-    if (w->warp == 0 && w->lane == 0)
-        shared_store(smem_of(&w->s->streamed), yes ? stream_number(w->layer, w->phase) : 0);
+    const int few = P_PRELOAD_TILES / P_SLOT_TILES <= w->a->cap_layers;
+    if (w->warp || w->lane >= STREAM_PHASES) return;
+    const int lifted = yes && (!few || w->lane == w->phase);
+    shared_store(smem_of(&w->s->caps[w->lane]), (u32)(lifted ? w->a->cap_head : w->a->cap_layers));
 }
 
 /* Bytes of a layer's first phase, qkv or mix, and of a slot of that phase; bytes of the first n layers. A model with
@@ -214,18 +215,14 @@ DEV int stream_layer(struct worker *w, struct weight_stream *p, int layer) {
     const u32 out = slot_fill(P_OUT_FORMAT), gate_up = slot_fill(P_GATE_UP_FORMAT), down = slot_fill(P_DOWN_FORMAT);
     int go = 1;
     NO_UNROLL
-    for (int n = 0; n < 4 && go; n++) {
+    for (int n = 0; n < STREAM_PHASES && go; n++) {
         const u32 bytes = n == 0 ? first : n == 1 ? P_OUT_BYTES : n == 2 ? P_GATE_UP_BYTES : P_DOWN_BYTES;
-        go = stream_segment(w, p, layer, n + STREAM_QKV, bytes,
-                            n == 0   ? first_fill
-                            : n == 1 ? out
-                            : n == 2 ? gate_up
-                                     : down);
+        go = stream_segment(w, p, n, bytes, n == 0 ? first_fill : n == 1 ? out : n == 2 ? gate_up : down);
     }
     return go;
 #else
-    return stream_segment(w, p, layer, STREAM_QKV, first, first_fill) && STREAM_SEGMENT(w, p, layer, OUT) &&
-           STREAM_SEGMENT(w, p, layer, GATE_UP) && STREAM_SEGMENT(w, p, layer, DOWN);
+    return stream_segment(w, p, STREAM_QKV, first, first_fill) && STREAM_SEGMENT(w, p, OUT) &&
+           STREAM_SEGMENT(w, p, GATE_UP) && STREAM_SEGMENT(w, p, DOWN);
 #endif
 }
 

@@ -41,8 +41,11 @@ enum { SLICE_WORDS = P_QKV_WARP_K * 8, SLICE = (SLICE_WORDS + LANES - 1) / LANES
 #define LONG_SLICES (P_QKV_WARP_K > 16 && P_QKV_WARP_K % 4 == 0 && P_WARPS * P_QKV_WARP_K * 16 == M_HIDDEN)
 
 /* Each program says itself what its blocks keep in shared memory: decode_shared.cuh and short_shared.cuh. Both
- * structs have the barriers `full` and `empty` of the weight ring, `streamed` and `end`. */
+ * structs have the barriers `full` and `empty` of the weight ring, `caps` and `end`. */
 struct block_shared;
+
+/* The phases of a layer that have weights, in the order of the tape. */
+enum { STREAM_QKV, STREAM_MIX = STREAM_QKV, STREAM_OUT, STREAM_GATE_UP, STREAM_DOWN, STREAM_PHASES };
 
 /* Slots of the weight ring. */
 #if !defined(RING_SLOTS)
@@ -86,7 +89,7 @@ struct worker {
     smem full, empty;         /* barriers of slot 0 of the weight ring */
     int slot;                 /* consumers: the next slot of the weight ring */
     u32 parity;
-    int phase;                    /* consumers: the one at hand, STREAM_OUT and so on (ring.cuh) */
+    int phase;                    /* consumers: the one at hand, STREAM_OUT and so on */
     int parts;                    /* phases so far, modulo PART_BARRIERS */
     u32 epoch;                    /* of the exchange at hand */
     int kv_turn;                  /* attention warps: the next of the warp's own KV slots, */

@@ -213,8 +213,8 @@ DEV void short_produce(struct worker *w) {
     stream_start(w, &p);
     p.src = w->a->tape + (u64)w->block * P_SM_BYTES;
     for (int layer = 0, go = 1; layer < M_LAYERS && go; layer++)
-        go = STREAM_SEGMENT(w, &p, layer, QKV) && STREAM_SEGMENT(w, &p, layer, OUT) &&
-             STREAM_SEGMENT(w, &p, layer, GATE_UP) && STREAM_SEGMENT(w, &p, layer, DOWN);
+        go = STREAM_SEGMENT(w, &p, QKV) && STREAM_SEGMENT(w, &p, OUT) && STREAM_SEGMENT(w, &p, GATE_UP) &&
+             STREAM_SEGMENT(w, &p, DOWN);
     stream_drain(&p);
     if (!w->dead) l2_prefetch(p.src, P_HEAD_BYTES < HEAD_AHEAD ? P_HEAD_BYTES : HEAD_AHEAD);
 }
@@ -250,7 +250,8 @@ DEV void short_launch(const struct prefill_args *args) {
     if (thread_index() == 0) {
         for (int i = 0; i < RING_SLOTS; i++)
             mbar_init(&b.w.s->full[i], FILL_LANES), mbar_init(&b.w.s->empty[i], P_WARPS);
-        b.w.s->streamed = 0, b.w.s->end = 0;
+        caps_start(&b.w);
+        b.w.s->end = 0;
         mbar_init_done();
     }
     attention_prepare(&b);

@@ -45,7 +45,7 @@ TAPE_FN int short_shared_bytes(const struct tape_shape *t, int kv_heads, int hea
     at += 2 * t->warps * SHORT_WIDE(atoms) * ATOM_TOKENS * 4;       /* ssq */
     at = layout_add(at, 8, 2 * 8 * ring_slots);                     /* full, empty */
     at += (runs + 1) * 8;                                           /* page */
-    at += 2 * 4;                                                    /* end, cap */
+    at += 5 * 4;                                                    /* end, caps */
     return layout_add(at, 16, 0);
 }
 

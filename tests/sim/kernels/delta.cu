@@ -78,7 +78,7 @@ DEV void produce(struct worker *w) {
     for (int t = 0, go = 1; t < w->a->n_tokens && go; t++) {
         p.src = w->a->tape + (u64)w->block * M_DELTA * P_MIX_BYTES;
         for (int nth = 0; nth < M_DELTA && go; nth++)
-            go = STREAM_SEGMENT(w, &p, nth, MIX);
+            go = STREAM_SEGMENT(w, &p, MIX);
     }
     stream_drain(&p);
 }
@@ -102,6 +102,7 @@ KERNEL(P_THREADS) delta(const PARAMETER struct decode_args args) {
     if (thread_index() == 0) {
         for (int i = 0; i < RING_SLOTS; i++)
             mbar_init(&w.s->full[i], FILL_LANES), mbar_init(&w.s->empty[i], P_WARPS);
+        caps_start(&w);
         mbar_init_done();
     }
     block_sync();
