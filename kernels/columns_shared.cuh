@@ -88,9 +88,9 @@ struct ALIGN(16) block_shared {
     u32 kv_items[COLUMNS];   /* pieces of a layer that the producer of K and V brings for each column */
     u32 end;                 /* not 0: the launch is over; read after a barrier of the consumers */
     u32 picked; /* tokens after which all blocks have picked, so that their rows of K and V can be fetched */
-    u32 caps[STREAM_PHASES]; /* slots of each phase that may be in flight: stream_freely */
-    u32 pick_column;         /* whose keys kept_keys means */
-    u32 gave_up;             /* 1: a wait of this block's picks gave up */
+    u32 caps[LAYER_PHASES]; /* slots of each phase that may be in flight: stream_freely */
+    u32 pick_column;        /* whose keys kept_keys means */
+    u32 gave_up;            /* 1: a wait of this block's picks gave up */
 #if COLUMNS_WAIT
     u32 waited[COLUMNS]; /* passes in which the column has waited, with the next one where it does */
     u32 given[COLUMNS];  /* in block 0: GIVEN | what the host has drawn for the column, or 0 */

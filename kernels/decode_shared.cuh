@@ -71,12 +71,12 @@ struct ALIGN(16) block_shared {
     u32 most[P_WARPS];                        /* of each warp's slice of the head's input: digits_most */
 #endif
     u32 best_key[P_WARPS], best_id[P_WARPS];
-    u32 id;                  /* the next token's id, written by pick */
-    u32 end;                 /* enum decode_end; not 0: the launch is over; read after a barrier of the consumers */
-    u32 tokens_over;         /* tokens that are over in all blocks, so that their rows of K and V can be fetched */
-    u32 caps[STREAM_PHASES]; /* slots of each phase that may be in flight: stream_freely */
-    u32 stop;                /* in block 0: what its epilogue last read in mailbox->stop */
-    u32 taken;               /* in block 0: what its epilogue last read in mailbox->taken */
+    u32 id;                 /* the next token's id, written by pick */
+    u32 end;                /* enum decode_end; not 0: the launch is over; read after a barrier of the consumers */
+    u32 tokens_over;        /* tokens that are over in all blocks, so that their rows of K and V can be fetched */
+    u32 caps[LAYER_PHASES]; /* slots of each phase that may be in flight: stream_freely */
+    u32 stop;               /* in block 0: what its epilogue last read in mailbox->stop */
+    u32 taken;              /* in block 0: what its epilogue last read in mailbox->taken */
     u64 full[RING_SLOTS], empty[RING_SLOTS];
     u64 kv_full[P_KV_SLOTS], kv_empty[P_KV_SLOTS];
     struct attention_shared at;

@@ -27,7 +27,7 @@
 #define PRELOAD(S)    (TILES(S) < PRELOAD_TILES ? TILES(S) : LOOPS(S) ? ROUND_HELD(S) : PRELOAD_TILES)
 /* TILES_TAKE takes the preloaded tiles out of the ring into t, in the bytes of their format. XWORDS is how many words
  * of the phase's input one lane holds. */
-#define TILES_TAKE(w, t, S) ((w)->phase = STREAM_##S, tiles_take(w, t, PRELOAD(S), P_##S##_FORMAT))
+#define TILES_TAKE(w, t, S) ((w)->phase = LAYER_PHASE(S), tiles_take(w, t, PRELOAD(S), P_##S##_FORMAT))
 #define XWORDS(S)           ((P_##S##_WARP_K * 8 + LANES - 1) / LANES)
 enum {
     PRELOAD_TILES = P_PRELOAD_TILES,

@@ -155,7 +155,7 @@ DEV int stream_segment(struct worker *w, struct weight_stream *p, int phase, u32
     p->cap = fill_same(shared_load(cap));
     return stream_slot(w, p, bytes % fill);
 }
-#define STREAM_SEGMENT(w, p, S) stream_segment(w, p, STREAM_##S, P_##S##_BYTES, slot_fill(P_##S##_FORMAT))
+#define STREAM_SEGMENT(w, p, S) stream_segment(w, p, LAYER_PHASE(S), P_##S##_BYTES, slot_fill(P_##S##_FORMAT))
 
 /* Brings the head's strips of this block, a row of units after the other. Each row takes HEAD_ROW_SLOTS slots, also
  * where it has fewer units than there are warps. */
@@ -178,20 +178,21 @@ DEV int stream_head(struct worker *w, struct weight_stream *p, int strips) {
     return 1;
 }
 
-/* One thread of a block calls it before the block begins. */
+/* One thread of a block calls it where the barriers of the ring are made. */
 DEV void caps_start(struct worker *w) {
-    for (int i = 0; i < STREAM_PHASES; i++)
+    for (int i = 0; i < LAYER_PHASES; i++)
         w->s->caps[i] = (u32)w->a->cap_layers;
 }
 
 /* Lifts the cap of the phase at hand while consumers stream its tiles, and puts it back afterwards. No exchange waits
- * behind those bytes, so as many slots may be in flight as in the head. Of the other phases, whose bytes would still be
- * under way when this one's exchange begins, the layers' cap holds. It does not where warps bring more of a phase into
- * registers before they wait than the cap lets through: they would only wait for it longer. */
+ * behind those bytes, so as many slots may be in flight as in the head. The bytes of the next phases would still be
+ * under way when this one's exchange begins, so there the layers' cap stays; but where warps preload more of a phase
+ * than that cap lets through, they would only wait longer for it, and all caps are lifted. Where the ring holds a whole
+ * layer, a producer that is in the next one meets the lifted cap too: that exchange waits a little longer. */
 DEV void stream_freely(struct worker *w, int yes) {
-    const int few = P_PRELOAD_TILES / P_SLOT_TILES <= w->a->cap_layers;
-    if (w->warp || w->lane >= STREAM_PHASES) return;
-    const int lifted = yes && (!few || w->lane == w->phase);
+    const int preload_fits = P_PRELOAD_TILES / P_SLOT_TILES <= w->a->cap_layers;
+    if (w->warp || w->lane >= LAYER_PHASES) return;
+    const int lifted = yes && (!preload_fits || w->lane == w->phase);
     shared_store(smem_of(&w->s->caps[w->lane]), (u32)(lifted ? w->a->cap_head : w->a->cap_layers));
 }
 
@@ -215,13 +216,13 @@ DEV int stream_layer(struct worker *w, struct weight_stream *p, int layer) {
     const u32 out = slot_fill(P_OUT_FORMAT), gate_up = slot_fill(P_GATE_UP_FORMAT), down = slot_fill(P_DOWN_FORMAT);
     int go = 1;
     NO_UNROLL
-    for (int n = 0; n < STREAM_PHASES && go; n++) {
+    for (int n = 0; n < LAYER_PHASES && go; n++) {
         const u32 bytes = n == 0 ? first : n == 1 ? P_OUT_BYTES : n == 2 ? P_GATE_UP_BYTES : P_DOWN_BYTES;
         go = stream_segment(w, p, n, bytes, n == 0 ? first_fill : n == 1 ? out : n == 2 ? gate_up : down);
     }
     return go;
 #else
-    return stream_segment(w, p, STREAM_QKV, first, first_fill) && STREAM_SEGMENT(w, p, OUT) &&
+    return stream_segment(w, p, TAPE_QKV, first, first_fill) && STREAM_SEGMENT(w, p, OUT) &&
            STREAM_SEGMENT(w, p, GATE_UP) && STREAM_SEGMENT(w, p, DOWN);
 #endif
 }

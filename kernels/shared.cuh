@@ -44,8 +44,10 @@ enum { SLICE_WORDS = P_QKV_WARP_K * 8, SLICE = (SLICE_WORDS + LANES - 1) / LANES
  * structs have the barriers `full` and `empty` of the weight ring, `caps` and `end`. */
 struct block_shared;
 
-/* The phases of a layer that have weights, in the order of the tape. */
-enum { STREAM_QKV, STREAM_MIX = STREAM_QKV, STREAM_OUT, STREAM_GATE_UP, STREAM_DOWN, STREAM_PHASES };
+/* The phases of a layer that have weights come before the head's in enum tape_phase; but a DeltaNet has mix where other
+ * layers have qkv. */
+#define LAYER_PHASE(S) (TAPE_##S == TAPE_MIX ? TAPE_QKV : TAPE_##S)
+enum { LAYER_PHASES = TAPE_HEAD };
 
 /* Slots of the weight ring. */
 #if !defined(RING_SLOTS)
@@ -89,7 +91,7 @@ struct worker {
     smem full, empty;         /* barriers of slot 0 of the weight ring */
     int slot;                 /* consumers: the next slot of the weight ring */
     u32 parity;
-    int phase;                    /* consumers: the one at hand, STREAM_OUT and so on */
+    int phase;                    /* consumers: the one at hand, a LAYER_PHASE */
     int parts;                    /* phases so far, modulo PART_BARRIERS */
     u32 epoch;                    /* of the exchange at hand */
     int kv_turn;                  /* attention warps: the next of the warp's own KV slots, */

@@ -64,7 +64,7 @@ struct ALIGN(16) block_shared {
     float ssq[2][P_WARPS][WIDE * ATOM_TOKENS];                /* of each warp's k tiles */
     u64 full[RING_SLOTS], empty[RING_SLOTS];
     u64 page[PAIRS_OF_ATOMS + 1]; /* of the launch's own tokens, piece by piece: addresses of pages (kv_layout.h) */
-    u32 end, caps[STREAM_PHASES]; /* as decode's */
+    u32 end, caps[LAYER_PHASES];  /* as decode's */
 };
 
 enum { RING_BYTES = RING_SLOTS * P_SLOT_BYTES, SHARED_BYTES = RING_BYTES + (int)sizeof(struct block_shared) };
