@@ -10,6 +10,9 @@ struct layer_names {
     /* NULL: the container has no DeltaNet layers */
     const char *delta_qkv, *delta_z, *delta_b, *delta_a, *delta_out;
     const char *delta_conv, *delta_rate, *delta_dt_bias, *delta_norm;
+    /* Of draft layers, beside those of a layer of attention. NULL: the container has none */
+    const char *draft_fc, *draft_embedding_norm, *draft_hidden_norm, *draft_norm;
+    const char *draft_embedding, *draft_head; /* where it has its own; such a one is not run */
 };
 
 /* What stands before the names of the text model, and where its head is. Files of one model differ:
@@ -21,6 +24,8 @@ struct name_root {
 struct container_names {
     const char *embedding, *final_norm; /* behind the prefix of the text model */
     const char *layer;                  /* printf format of a layer's prefix, behind that */
+    const char *draft_prefix; /* of draft layers, in the other's place, and of what is all theirs;
+                                 NULL: they are the layers behind the others */
     const struct name_root *roots;
     int n_roots;
     struct layer_names of;

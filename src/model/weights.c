@@ -17,7 +17,6 @@
 #define OWNED_ALIGN 64
 
 #define VISION_PREFIX "model.visual."
-#define DRAFT_PREFIX  "mtp."
 #define GGUF_BLOCK    "blk."
 
 /* The work of one weights_map. */
@@ -46,14 +45,16 @@ static bool starts_with(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-static bool is_draft_name(const char *name) { return starts_with(name, DRAFT_PREFIX); }
+static bool is_draft_name(const struct mapper *m, const char *name) {
+    if (m->names->draft_prefix) return starts_with(name, m->names->draft_prefix);
+    return starts_with(name, GGUF_BLOCK) &&
+           strtol(name + strlen(GGUF_BLOCK), NULL, 10) >= m->config->n_layers;
+}
 
-/* Tensors of a hybrid's file that are not run. GGUF numbers draft layers as the next ones. */
+/* Tensors of a hybrid's file that are not run. */
 static bool is_skipped_name(const struct mapper *m, const char *name) {
     if (m->config->family != MODEL_QWEN35) return false;
-    if (starts_with(name, GGUF_BLOCK))
-        return strtol(name + strlen(GGUF_BLOCK), NULL, 10) >= m->config->n_layers;
-    return starts_with(name, VISION_PREFIX) || (is_draft_name(name) && !m->has_draft);
+    return starts_with(name, VISION_PREFIX) || (is_draft_name(m, name) && !m->has_draft);
 }
 
 static bool is_skipped(const struct mapper *m, const struct tensor *t) {
@@ -65,7 +66,7 @@ static void count(struct mapper *m, const struct tensor *t) {
     if (is_skipped(m, t)) return;
     for (int i = 0; i < t->rank; i++)
         n *= (uint64_t)t->shape[i];
-    if (is_draft_name(t->name)) {
+    if (is_draft_name(m, t->name)) {
         m->weights->draft.n_parameters += n;
         m->weights->draft.n_bytes += t->n_bytes;
         return;
@@ -108,7 +109,7 @@ static enum reel_status add_job(struct mapper *m, const char *name, const struct
     m->jobs = jobs;
     jobs[m->n_jobs++] = (struct coded_job){ *coded, out };
     w->coded.owned_bytes += coded_owned_bytes(coded);
-    if (is_draft_name(name)) {
+    if (is_draft_name(m, name)) {
         w->draft.n_parameters += n;
         w->draft.n_bytes += coded->n_bytes;
         return REEL_OK;
@@ -396,29 +397,64 @@ static enum reel_status find_layer(struct mapper *m, int layer, struct layer_wei
         2, err);
 }
 
-#define DRAFT_FC             DRAFT_PREFIX "fc.weight"
-#define DRAFT_EMBEDDING_NORM DRAFT_PREFIX "pre_fc_norm_embedding.weight"
-#define DRAFT_HIDDEN_NORM    DRAFT_PREFIX "pre_fc_norm_hidden.weight"
-#define DRAFT_NORM           DRAFT_PREFIX "norm.weight"
+/* ---- draft layers ---- */
+
+/* From here on layer_name names a draft layer, the first of which has the number that is returned,
+ * and draft_name what belongs to all of them. */
+static int name_drafts(struct mapper *m) {
+    if (!m->names->draft_prefix) return m->config->n_layers;
+    m->root.prefix = m->names->draft_prefix;
+    return 0;
+}
+
+static const char *draft_name(const struct mapper *m, const char *part,
+                              struct name_buffer *buffer) {
+    if (m->names->draft_prefix) return root_name(m, part, buffer);
+    return layer_name(m, m->config->n_layers, part, buffer);
+}
 
 /* Draft layers are attention layers whatever the others are. Where a file has several, their
  * tensors are checked and nothing runs them. */
 static enum reel_status find_draft(struct mapper *m, struct reel_error *err) {
     const struct model_config *c = m->config;
+    const struct layer_names *of = &m->names->of;
     const struct name_root root = m->root;
     struct draft_weights *draft = &m->weights->draft;
-    static const char *const norms[] = { DRAFT_EMBEDDING_NORM, DRAFT_HIDDEN_NORM, DRAFT_NORM };
+    const char *const norms[] = { of->draft_embedding_norm, of->draft_hidden_norm, of->draft_norm };
+    struct name_buffer name;
     if (!m->has_draft && !m->has_drafts) return REEL_OK;
-    m->root.prefix = DRAFT_PREFIX;
-    enum reel_status status = find_matrix(m, DRAFT_FC, c->hidden, 2 * c->hidden, &draft->fc, err);
+    const int first = name_drafts(m);
+    enum reel_status status = find_matrix(m, draft_name(m, of->draft_fc, &name), c->hidden,
+                                          2 * c->hidden, &draft->fc, err);
     for (int i = 0; i < 3 && status == REEL_OK; i++)
-        status = find_vector(m, norms[i], c->hidden, err);
+        status = find_vector(m, draft_name(m, norms[i], &name), c->hidden, err);
     for (int i = 0; i < c->n_draft_layers && status == REEL_OK; i++) {
         draft->layer = (struct layer_weights){ .kind = LAYER_ATTENTION };
-        status = find_layer(m, i, &draft->layer, err);
+        status = find_layer(m, first + i, &draft->layer, err);
     }
     m->root = root;
     return status;
+}
+
+static bool has_draft_tensor(const struct mapper *m, const char *part) {
+    struct name_buffer name;
+    if (!part) return false;
+    draft_name(m, part, &name);
+    return tensor_find(m->file, name.text) ||
+           (m->file->quant && coded_is_there(m->file, stem_of(name.text).text));
+}
+
+static void look_for_drafts(struct mapper *m) {
+    const struct layer_names *of = &m->names->of;
+    const struct name_root root = m->root;
+    if (!m->config->n_draft_layers) return;
+    name_drafts(m);
+    const bool found = has_draft_tensor(m, of->draft_fc) &&
+                       !has_draft_tensor(m, of->draft_embedding) &&
+                       !has_draft_tensor(m, of->draft_head);
+    m->has_draft = found && m->config->n_draft_layers == 1;
+    m->has_drafts = found && !m->has_draft;
+    m->root = root;
 }
 
 static bool ends_with(const char *text, const char *suffix) {
@@ -722,14 +758,16 @@ static void pack_layer(struct packer *p, int layer, struct layer_weights *w) {
 }
 
 static void pack_draft(struct mapper *m, struct packer *p) {
+    const struct layer_names *of = &m->names->of;
     const struct name_root root = m->root;
     struct draft_weights *draft = &m->weights->draft;
+    struct name_buffer name;
     if (!m->has_draft) return;
-    m->root.prefix = DRAFT_PREFIX;
-    draft->embedding_norm = pack_norm(p, DRAFT_EMBEDDING_NORM);
-    draft->hidden_norm = pack_norm(p, DRAFT_HIDDEN_NORM);
-    draft->norm = pack_norm(p, DRAFT_NORM);
-    pack_layer(p, 0, &draft->layer);
+    const int first = name_drafts(m);
+    draft->embedding_norm = pack_norm(p, draft_name(m, of->draft_embedding_norm, &name));
+    draft->hidden_norm = pack_norm(p, draft_name(m, of->draft_hidden_norm, &name));
+    draft->norm = pack_norm(p, draft_name(m, of->draft_norm, &name));
+    pack_layer(p, first, &draft->layer);
     m->root = root;
 }
 
@@ -759,11 +797,7 @@ static enum reel_status mapper_start(struct mapper *m, struct weights *weights,
                           .is_gguf = is_gguf };
     m->heads_dealt = m->names->heads_dealt && config->delta.value_heads != config->delta.key_heads;
     m->root = find_root(m);
-    if (config->n_draft_layers &&
-        (tensor_find(file, DRAFT_FC) || (file->quant && coded_is_there(file, DRAFT_PREFIX "fc")))) {
-        m->has_draft = config->n_draft_layers == 1;
-        m->has_drafts = !m->has_draft;
-    }
+    look_for_drafts(m);
     enum reel_status status = mem_zeroed(&weights->layers, (size_t)config->n_layers,
                                          sizeof *weights->layers, "the layers", err);
     if (status == REEL_OK) weights->n_layers = config->n_layers;

@@ -33,8 +33,9 @@ enum reel_status guesses_begin_layer(const struct reel_model *model, struct back
                        "on its fast paths",
                        name_of(model));
     return err_set(err, REEL_E_UNSUPPORTED,
-                   "%s has no draft layer that runs (tensors \"mtp.*\" of one layer, in "
-                   "safetensors); speculation may be \"auto\", \"ngram\", \"draft\" or \"off\"",
+                   "%s has no draft layer that runs (tensors \"mtp.*\" of one layer, or "
+                   "\"blk.N.nextn.*\" in a GGUF file); speculation may be \"auto\", \"ngram\", "
+                   "\"draft\" or \"off\"",
                    name_of(model));
 }
 

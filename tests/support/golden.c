@@ -104,12 +104,17 @@ int32_t *golden_int(const struct golden *g, const char *name) {
 /* ---- models ---------------------------------------------------------------------------------- */
 
 void golden_model_open(struct golden_model *m, const char *id) {
+    char shape[100];
+    snprintf(shape, sizeof shape, "tests/golden/models/%s.json", id);
+    golden_model_open_shape(m, id, shape);
+}
+
+void golden_model_open_shape(struct golden_model *m, const char *id, const char *shape) {
     struct reel_error err = { 0 };
-    char shape[100], parent[] = "/tmp/reel-golden-XXXXXX";
+    char parent[] = "/tmp/reel-golden-XXXXXX";
     *m = (struct golden_model){ 0 };
     assert_non_null(mkdtemp(parent));
     snprintf(m->folder, sizeof m->folder, "%s/%s", parent, id);
-    snprintf(shape, sizeof shape, "tests/golden/models/%s.json", id);
     golden_require(reel_synthesize(m->folder, shape, GOLDEN_SEED, NULL, NULL, &err), &err);
     golden_require(model_source_open(&m->source, m->folder, &err), &err);
     golden_require(model_config_read(&m->config, &m->source, &err), &err);

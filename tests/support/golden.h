@@ -46,6 +46,8 @@ struct golden_model {
     struct weights weights;
 };
 void golden_model_open(struct golden_model *model, const char *id);
+/* Another shape, of the config in the file `shape`. */
+void golden_model_open_shape(struct golden_model *model, const char *id, const char *shape);
 void golden_model_close(struct golden_model *model);
 
 /* Logits of the EXACT reference, [n, vocab], for ids from position 0 on; the caller frees. */
