@@ -1,5 +1,6 @@
 /* The wraps themselves and the sweep over all failing calls. */
 #include "support/faults.h"
+#include "support/sanitized.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -260,11 +261,6 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
 
 /* ---- the sweep ------------------------------------------------------------------------------- */
 
-static bool soaking(void) {
-    const char *soak = getenv("REEL_SOAK");
-    return soak && soak[0] == '1';
-}
-
 static bool status_fits(enum fault_kind kind, enum reel_status status) {
     if (kind == FAULT_ALLOC) return status == REEL_E_MEMORY;
     if (kind == FAULT_IO) return status == REEL_E_IO;
@@ -307,8 +303,9 @@ void faults_sweep(const struct faults_sweep *sweep, enum fault_kind kind, enum f
     run_failing(sweep, kind, mode, 0);
     long total = faults_count(kind);
     long most = sweep->most ? sweep->most : 1000;
+    if (SANITIZED && getenv("REEL_SOAK")) most *= 4;
     print_message("%s: %ld calls of kind %d, mode %d\n", sweep->name, total, (int)kind, (int)mode);
-    if (soaking() || total <= most) {
+    if (soaking_in_full() || total <= most) {
         for (long n = 1; n <= total; n++)
             run_failing(sweep, kind, mode, n);
     } else {

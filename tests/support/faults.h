@@ -56,9 +56,10 @@ struct faults_sweep {
     int most;         /* runs in a quick pass: the first half, then a seeded sample; 0: 1000 */
 };
 
-/* Runs it once untouched, then with the 1st, 2nd, ... call failing (all of them when the
- * environment has REEL_SOAK=1). Every run must return the kind's status with a message, or REEL_OK
- * when nothing was hit, and hold what was held before. Fails the cmocka test otherwise. */
+/* Runs it once untouched, then with the 1st, 2nd, ... call failing: all of them when the
+ * environment has REEL_SOAK=1, under a sanitizer then four times as many as in a quick pass. Every
+ * run must return the kind's status with a message, or REEL_OK when nothing was hit, and hold what
+ * was held before. Fails the cmocka test otherwise. */
 void faults_sweep(const struct faults_sweep *sweep, enum fault_kind kind, enum fault_mode mode);
 
 #endif

@@ -1,5 +1,6 @@
 /* Sessions that decode together, over the fake backend: each says what it says alone, whatever the
  * others do, and only those that decode at the same time share passes. */
+#include "support/sanitized.h"
 #include "support/session_fixture.h"
 
 #include "runtime/generation.h"
@@ -828,7 +829,7 @@ static void storm(struct fake_settings set, int n_threads, int n_rounds) {
 static void many_threads_come_and_go(void **state) {
     (void)state;
     const bool soak = getenv("REEL_SOAK") != NULL;
-    const int rounds = soak ? 1100 : 12;
+    const int rounds = soaking_in_full() ? 1100 : soak ? 60 : 12;
     alarm(soak ? SOAK_HANGS_AFTER_S : HANGS_AFTER_S);
     storm((struct fake_settings){ .columns = 8 }, 64, rounds);
     storm((struct fake_settings){ .columns = 3, .recurrent = true }, 16, 2 * rounds);
