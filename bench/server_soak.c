@@ -402,15 +402,28 @@ static void ask_whole(const struct question *q) {
     atomic_fetch_add(&n_tokens, ANSWER);
 }
 
+/* How a stream ended that should go on: `got` is what recv returned, `last` the bytes before. */
+static void broke_off(const struct reader *r, ssize_t got, double start_ms, const char *last,
+                      ssize_t n_last) {
+    const char *why = got < 0 ? strerror(errno) : "the server ended it";
+    fprintf(stderr,
+            "server_soak: %s, %.0f ms after the question and behind %d letters; last: %.*s\n", why,
+            clock_ms() - start_ms, r->n, (int)n_last, last);
+    fail("a stream broke off");
+}
+
 /* most: letters after which the client leaves; -1: it stays. */
 static void ask_stream(const struct question *q, int most) {
     struct reader r = { .q = q };
     char bytes[16384];
+    const double start_ms = clock_ms();
+    ssize_t n_last = 0;
     int fd = connect_small(0);
     send_question(fd, q, ANSWER, 1, true);
     while (!r.done && (most < 0 || r.n < most)) {
         const ssize_t n = recv(fd, bytes, sizeof bytes, 0);
-        if (n <= 0) fail("a stream broke off");
+        if (n <= 0) broke_off(&r, n, start_ms, bytes, n_last);
+        n_last = n;
         read_stream(&r, bytes, (size_t)n);
     }
     close(fd);
