@@ -56,6 +56,7 @@ static const struct mutation decode[] = {
     { "a weight slot filled before it is free",
       { IN("ring.cuh", "if (!p->first_lap && !stream_wait", "if (0 && !stream_wait") } },
     { "weights not waited for", { IN("ring.cuh", "slots_wait(w, 0, slots);", "") } },
+    { "caps of the phases never set", { IN("decode.cu", "        caps_start(w);\n", "") } },
     { "the head's weights not waited for",
       { IN("phase_head.cuh", "if (w->lane == 0) mbar_wait(", "if (0) mbar_wait(") } },
     { "K/V not waited for",
@@ -277,6 +278,7 @@ static const struct mutation brief[] = {
       { IN(BRIEF_PRODUCT, "off |= (u32)(s->v[i] >> 32) ^ b->w.epoch;", "off |= 0;") } },
     /* the ring of weights */
     { "barriers that copies do not know", { IN("short.cuh", "        mbar_init_done();\n", "") } },
+    { "caps of the phases never set", { IN("short.cuh", "        caps_start(&b.w);\n", "") } },
     { "a slot given back by an arrival that passes loads",
       { IN(BRIEF_PRODUCT,
            "mbar_arrive_after(w, w->empty + (smem)slot_ahead(w, first + w->lane) * 8, seen)",
@@ -592,6 +594,7 @@ static const struct mutation columns[] = {
       { IN(COLUMNS_HEAD, "    fence_slot(); /* the keys", "    /* the keys") } },
     { "barriers of columns that copies do not know",
       { IN("columns.cu", "        mbar_init_done();\n", "") } },
+    { "caps of the phases never set", { IN("columns.cu", "        caps_start(w);\n", "") } },
     { "the host told of a launch's end before its numbers are there",
       { IN(COLUMNS_HEAD, "    mapped_store32(&m->n_evaluated, (u32)t + 1);\n    fence_system();\n",
            "    mapped_store32(&m->n_evaluated, (u32)t + 1);\n") } },
