@@ -196,11 +196,14 @@ static double cpu_ms(void) {
 }
 
 /* Every other question is answered late: passes come and go meanwhile. The simulator runs in this
- * process, so its own time tells of them, however busy the machine is. */
+ * process, so its own time tells of them, however busy the machine is; and how long a pass takes,
+ * however slow it is, is what went by before a column's first question. */
 static bool is_time(struct columns_job *job, uint64_t asked) {
-    enum { LATE_MS = 30, MOST_LOOKS = 5000 };
-    if (job->asked != asked) job->asked = asked, job->asked_ms = cpu_ms(), job->n_looks = 0;
-    return asked % 2 || cpu_ms() - job->asked_ms >= LATE_MS || ++job->n_looks >= MOST_LOOKS;
+    enum { MOST_LOOKS = 5000 };
+    const double now = cpu_ms();
+    if (job->asked == 0) job->late_ms = 2 * (now - job->asked_ms);
+    if (job->asked != asked) job->asked = asked, job->asked_ms = now, job->n_looks = 0;
+    return asked % 2 || now - job->asked_ms >= job->late_ms || ++job->n_looks >= MOST_LOOKS;
 }
 
 /* Gives a session the id that its column waits for. */
@@ -244,6 +247,8 @@ static enum reel_status launch(struct columns_rig *r, struct columns_args *args,
     enum reel_status status = cuda_fill(gpu, r->words, 0, (size_t)r->plan.n_words * 8, NULL, err);
     if (status == REEL_OK) status = cuda_wait(gpu, NULL, "what came before", err);
     const double start = clock_ms();
+    for (int i = 0; i < n; i++)
+        jobs[i].asked = 0, jobs[i].asked_ms = cpu_ms();
     if (status == REEL_OK) status = cuda_launch(gpu, &launch, err);
     if (status == REEL_OK && r->looks) status = look_for_end(r, jobs, n, err);
     const int n_seen = (int)r->mailbox->n_evaluated;

@@ -46,9 +46,10 @@ struct columns_job {
     int n_made, n_evaluated, n_drafted, n_right;
     int n_told; /* ids that the mailbox has had: those made, unless the kernel said too much */
     enum decode_end end;
-    uint64_t asked;  /* the last question of its column that the host saw, */
-    double asked_ms; /* when, in this process's time on the processors, */
-    int n_looks;     /* and how often it has looked since */
+    uint64_t asked;  /* the last question of its column that the host saw; 0: none */
+    double asked_ms; /* when, in this process's time on the processors; before: of the launch */
+    double late_ms;  /* what makes an answer late: some passes */
+    int n_looks;     /* how often the host has looked since the question */
 };
 
 /* As if the GPU had just so little shared memory that parts of what `columns` columns need share
