@@ -380,6 +380,33 @@ static void without_any_program_sessions_are_told_why(void **state) {
     reload(f, SMALL);
 }
 
+/* ---- kept programs ---- */
+
+static int times_compiled(const struct fixture *f) {
+    return f->gpu.nvrtc->n_compiled + f->gpu.nvrtc->n_cached;
+}
+
+/* Those of the model, and those for several columns, which are made later. */
+static void programs_are_compiled_once(void **state) {
+    struct fixture *f = *state;
+    char cache[] = "/tmp/reel-step-XXXXXX", command[100];
+    int n[3] = { times_compiled(f) };
+    assert_non_null(mkdtemp(cache));
+    for (int round = 0; round < 2; round++) {
+        f->m.cache_dir = cache;
+        reload(f, SMALL);
+        cuda_programs_make(f->m.gpu->backend, &f->m.gpu->backend->step, true);
+        assert_true(atomic_load(&f->m.gpu->backend->step.made) != 0);
+        n[1 + round] = times_compiled(f);
+    }
+    assert_true(n[1] > n[0]);
+    assert_int_equal(n[2], n[1]);
+    f->m.cache_dir = NULL;
+    reload(f, SMALL);
+    snprintf(command, sizeof command, "rm -r %s", cache);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sessions_make_the_ids_that_they_make_alone),
@@ -391,6 +418,7 @@ int main(void) {
         cmocka_unit_test(without_any_program_sessions_are_told_why),
     };
     const struct CMUnitTest hybrid[] = {
+        cmocka_unit_test(programs_are_compiled_once),
         cmocka_unit_test(sessions_make_the_ids_that_they_make_alone),
         cmocka_unit_test(a_batch_that_has_enough_goes_on_later),
         cmocka_unit_test(the_host_draws_while_others_go_on),

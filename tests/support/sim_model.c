@@ -63,6 +63,7 @@ enum reel_status sim_model_load(struct sim_model *m, const char *options, struct
         .cuda_dir = sim_gpu_folder(),
         .kv = m->kv,
         .prompt_slice = m->prompt_slice,
+        .cache_dir = m->cache_dir,
     };
     return reel_model_open(&m->gpu, m->folder, &o, err);
 }

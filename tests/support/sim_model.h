@@ -8,9 +8,10 @@
 
 struct sim_model {
     char folder[200];
-    const char *kv;     /* as in reel_model_options, of both */
-    int prompt_slice;   /* likewise, of the GPU; set before it is loaded, as is */
-    const char *device; /* "gpu" when NULL */
+    const char *kv;        /* as in reel_model_options, of both */
+    int prompt_slice;      /* likewise, of the GPU; set before it is loaded, as is */
+    const char *device;    /* "gpu" when NULL */
+    const char *cache_dir; /* as in reel_model_options; of the GPU */
     struct reel_model *cpu, *gpu;
     int vocab;
 };

@@ -133,6 +133,18 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
 
 /* ---- opening ---- */
 
+static enum reel_status copy_text(char **to, const char *from, struct reel_error *err) {
+    return from ? mem_text(to, from, strlen(from), "a folder's name", err) : REEL_OK;
+}
+
+static enum reel_status keep_folders(struct backend *b, const struct backend_options *options,
+                                     struct reel_error *err) {
+    const enum reel_status status = copy_text(&b->later.cache_dir, options->cache_dir, err);
+    return status == REEL_OK
+               ? copy_text(&b->later.nvrtc_dir, folder_of_nvrtc(&b->tuning.folders), err)
+               : status;
+}
+
 static void cuda_close(struct backend *b) {
     if (!b) return;
     cuda_pool_close(&b->pool, cuda_untouchable(b));
@@ -159,6 +171,8 @@ static void cuda_close(struct backend *b) {
         cuda_driver_close(&b->driver);
     }
     cuda_packed_close(b);
+    mem_free(b->later.cache_dir);
+    mem_free(b->later.nvrtc_dir);
     if (b->mutex_made) pthread_mutex_destroy(&b->mutex);
     mem_free(b);
 }
@@ -246,7 +260,8 @@ static enum reel_status open_all(struct backend *b, const struct backend_options
     enum reel_status status = open_gpu(b, options, err);
     b->times.driver = options->driver_ms + clock_ms() - start;
     if (status == REEL_OK) status = open_plan(b, options, err);
-    if (status == REEL_OK) status = cuda_packed_open(b, options, err);
+    if (status == REEL_OK) status = keep_folders(b, options, err);
+    if (status == REEL_OK) status = cuda_packed_open(b, err);
     if (status == REEL_OK) status = cuda_open_kernels(b, options, &wind_module, err);
     const double built = clock_ms();
     if (status == REEL_OK) status = open_memory(b, err);

@@ -60,8 +60,14 @@ struct cuda_open_times {
     double driver, compile, memory, load;
 };
 
+/* Folders of the options, copied for programs that are compiled when they are wanted; or NULL. */
+struct cuda_later {
+    char *cache_dir, *nvrtc_dir;
+};
+
 struct backend {
     const struct model *model;
+    struct cuda_later later;
     struct cuda_tuning tuning;
     struct cuda_driver driver;
     struct cuda_gpu gpu;                    /* or several */

@@ -312,10 +312,10 @@ static bool is_not_cancelled(void *user, const char *stage, uint64_t done, uint6
 static enum reel_status build_late(struct backend *b, const char *program,
                                    const struct buffer *constants, const atomic_bool *cancel,
                                    struct cu_module **module, struct reel_error *err) {
-    const struct backend_options options = { .cache_dir = b->packed.cache_dir };
+    const struct backend_options options = { .cache_dir = b->later.cache_dir };
     struct nvrtc nvrtc = { 0 };
     struct parts parts = { .n = 0 };
-    enum reel_status status = nvrtc_open(&nvrtc, b->packed.nvrtc_dir, b->driver.version, err);
+    enum reel_status status = nvrtc_open(&nvrtc, b->later.nvrtc_dir, b->driver.version, err);
     if (status == REEL_OK) {
         add_program(&parts, b, &nvrtc, program, constants->bytes, module, &options);
         parts.part[0].parts = &parts;

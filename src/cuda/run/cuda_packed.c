@@ -39,19 +39,11 @@ struct cuda_kernel_shape cuda_packed_kernel(const struct backend *b, int kernel)
     }
 }
 
-static enum reel_status copy_text(char **to, const char *from, struct reel_error *err) {
-    return from ? mem_text(to, from, strlen(from), "a folder's name", err) : REEL_OK;
-}
-
-enum reel_status cuda_packed_open(struct backend *b, const struct backend_options *options,
-                                  struct reel_error *err) {
+enum reel_status cuda_packed_open(struct backend *b, struct reel_error *err) {
     struct cuda_packed *p = &b->packed;
     if (!cuda_packs(b)) return REEL_OK;
     p->mutex_made = pthread_mutex_init(&p->mutex, NULL) == 0;
-    if (!p->mutex_made) return err_memory(err, "a mutex", sizeof p->mutex);
-    const enum reel_status status = copy_text(&p->cache_dir, options->cache_dir, err);
-    return status == REEL_OK ? copy_text(&p->nvrtc_dir, folder_of_nvrtc(&b->tuning.folders), err)
-                             : status;
+    return p->mutex_made ? REEL_OK : err_memory(err, "a mutex", sizeof p->mutex);
 }
 
 void cuda_packed_unload(struct backend *b) {
@@ -60,10 +52,7 @@ void cuda_packed_unload(struct backend *b) {
 }
 
 void cuda_packed_close(struct backend *b) {
-    struct cuda_packed *p = &b->packed;
-    if (p->mutex_made) pthread_mutex_destroy(&p->mutex);
-    mem_free(p->cache_dir);
-    mem_free(p->nvrtc_dir);
+    if (b->packed.mutex_made) pthread_mutex_destroy(&b->packed.mutex);
 }
 
 static enum reel_status open_program(struct backend *b, struct reel_error *err) {

@@ -19,8 +19,7 @@ enum { PACKED_ROPE, PACKED_ATTENTION, PACKED_VECTORS, CUDA_PACKED_KERNELS };
 /* The program, which is compiled when the first texts come: most models are never asked for that.
  */
 struct cuda_packed {
-    char *cache_dir, *nvrtc_dir; /* what opening it takes, copied; or NULL */
-    pthread_mutex_t mutex;       /* guards what follows */
+    pthread_mutex_t mutex; /* guards what follows */
     bool mutex_made;
     struct cu_module *module; /* NULL: not there yet */
     struct cuda_function kernels[CUDA_PACKED_KERNELS];
@@ -30,9 +29,7 @@ struct cuda_packed {
  * begin anew at each text. */
 bool cuda_packs(const struct backend *b);
 struct cuda_kernel_shape cuda_packed_kernel(const struct backend *b, int kernel);
-/* Keeps what compiling takes of the options. */
-enum reel_status cuda_packed_open(struct backend *b, const struct backend_options *options,
-                                  struct reel_error *err);
+enum reel_status cuda_packed_open(struct backend *b, struct reel_error *err);
 /* The program, while the driver may still be called; and the rest. */
 void cuda_packed_unload(struct backend *b);
 void cuda_packed_close(struct backend *b);
