@@ -5,8 +5,8 @@
 #ifndef REEL_CPU_DRAFT_LAYER_H
 #define REEL_CPU_DRAFT_LAYER_H
 
-#include "cpu/draft_model.h"
 #include "cpu/engine.h"
+#include "model/draft_model.h"
 
 struct draft_layer; /* one per backend */
 

@@ -1,7 +1,7 @@
 /* The draft layer of a miniature Qwen3.5 against PyTorch (tools/make_draft_golden.py): the
  * reference, and every CPU path however the session's positions were evaluated. */
-#include "cpu/draft_model.h"
 #include "cpu/reference_model.h"
+#include "model/draft_model.h"
 #include "tests/support/golden.h"
 
 #include <setjmp.h>

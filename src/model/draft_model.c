@@ -1,4 +1,4 @@
-#include "cpu/draft_model.h"
+#include "model/draft_model.h"
 
 #include <string.h>
 
@@ -6,6 +6,7 @@ void draft_model_fill(struct draft_model *d, const struct model_config *config,
                       const struct weights *weights) {
     d->config = *config;
     d->config.n_layers = 1;
+    d->config.n_draft_layers = 0;
     if (d->config.vocab > DRAFT_IDS) d->config.vocab = DRAFT_IDS;
     d->config.layer_kinds[0] = LAYER_ATTENTION;
     memset(&d->config.delta, 0, sizeof d->config.delta);

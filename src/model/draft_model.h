@@ -1,8 +1,8 @@
 /* A draft layer (multi-token prediction, docs/MODEL_qwen35.md) is a model of one attention layer:
  * its embeddings are made of an id and a hidden state, its head is the model's. So whatever runs a
  * model runs it. */
-#ifndef REEL_CPU_DRAFT_MODEL_H
-#define REEL_CPU_DRAFT_MODEL_H
+#ifndef REEL_MODEL_DRAFT_MODEL_H
+#define REEL_MODEL_DRAFT_MODEL_H
 
 #include "model/model_config.h"
 #include "model/weights.h"
