@@ -171,8 +171,8 @@ struct gpu_args {
  *
  * A column with n_tokens = 0 is idle; its other numbers must be those of a column that is not. Each column's words lie
  * P_WORDS words behind those of the column before. epoch, patience, split_from, abort and the caps are the same in all
- * columns. start, hidden, hidden_from and profile are NULL or 0; pick is 1, and head_from is n_given - 1. A wait that
- * gives up is described in the mailbox of one of the columns.
+ * columns. start, hidden_from and profile are NULL or 0, and so is hidden without P_LEAVES; pick is 1, and head_from is
+ * n_given - 1. A wait that gives up is described in the mailbox of one of the columns.
  *
  * Where the host has to draw an id, since the device's sampler cannot settle it or because of `asks`, the column waits:
  * passes go on without it, until the host has read its logits and given the id. With P_FOLLOWS it is over instead.
@@ -182,7 +182,10 @@ struct gpu_args {
  * The kernel picks at each position as it would without drafts, and goes on as long as the next column's draft is what
  * it picked: so a pass makes an id, and one more for each draft that was right. Drafts of the first pass are given,
  * those of later ones are what the host has written to `guesses` of the session's mailbox. The arguments of a column
- * that follows are those of the session's first column; its penalties and biases are not used. */
+ * that follows are those of the session's first column; its penalties and biases are not used.
+ *
+ * With P_LEAVES each column whose token goes through the layers leaves what they made of it, before the final norm, at
+ * its `hidden`, f32 [hidden]; in each pass at the same place. */
 struct columns_args {
     int n_passes;                   /* that the launch makes at most */
     unsigned int follows;           /* with P_FOLLOWS, a bit for each column: it follows the column before it */

@@ -150,6 +150,21 @@ DEV void columns_head_norm(struct worker *w, float (*h)[2 * SLICE], const float 
     }
 }
 
+#if P_LEAVES
+/* Block 0 leaves what the layers made of the columns that run, from which the draft layer guesses. It does so before
+ * the final norm: the registers of h are free behind that. */
+DEV void columns_leave(const struct worker *w, float (*h)[2 * SLICE]) {
+    UNROLL
+    for (int i = 0; i < COLUMNS * SLICE; i++) {
+        const int c = i / SLICE, word = i % SLICE * LANES + w->lane, pair = w->warp * SLICE_WORDS + word;
+        u32 *to = (u32 *)w->all->column[c].hidden + 2 * pair;
+        if (!column_runs(w, c) || word >= SLICE_WORDS || pair >= M_HIDDEN / 2 || w->block != 0) continue;
+        plain_store32(to, float_bits(h[c][i % SLICE * 2]));
+        plain_store32(to + 1, float_bits(h[c][i % SLICE * 2 + 1]));
+    }
+}
+#endif
+
 /* Multiplies a strip. sums: as columns_strip takes them. there: some warp has a strip in this round. */
 DEV void columns_strip_multiply(struct worker *w, int mine, int there, const float *unit, float *sums) {
     const int before = w->warp / HEAD_SLOT_WARPS; /* slots of a row ahead of this warp's */
@@ -206,6 +221,9 @@ DEV void columns_head(struct worker *w, float (*h)[2 * SLICE], const float *gain
     const int tiles = head_tiles(w);
     struct best best[HEAD_SETS];
     float scale[HEAD_SETS], unit[HEAD_SETS];
+#if P_LEAVES
+    columns_leave(w, h);
+#endif
     columns_head_norm(w, h, gain, scale, unit);
     UNROLL
     for (int set = 0; set < HEAD_SETS; set++)

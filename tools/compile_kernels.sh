@@ -26,6 +26,7 @@ qwen3-0.6b h200 columns=4
 qwen3-0.6b h200 columns=8
 qwen3-0.6b h200 columns=8 drafts=1
 qwen3.5-0.8b h200 columns=4 drafts=1
+qwen3.5-0.8b h200 columns=4 drafts=1 leaves=1
 qwen3-0.6b h200 cache=1
 qwen3-0.6b h200 cache=2 columns=4
 qwen3.5-0.8b h200 columns=2
@@ -73,6 +74,7 @@ $families
 $narrow"
 # What these programs put aside so far, stores and loads in bytes: more of it than others are let pass, and no more of it.
 known='qwen3.5-0.8b h200 columns=4 drafts=1 columns 80 132
+qwen3.5-0.8b h200 columns=4 drafts=1 leaves=1 columns 96 148
 qwen3-0.6b h200 narrow=int4 columns=4 columns 16 88
 qwen3-0.6b b200 short_far 404 772
 qwen3-0.6b rtx5090 short_far 664 772
@@ -114,6 +116,9 @@ program() {
     fi
     if [ "$kernel" = short ] || [ "$kernel" = short_far ]; then
         function=prefill_short shared=$(constant P_SHORT_SHARED)
+    fi
+    if [ "$kernel" = draft_input ]; then
+        function=draft_product threads=256 moved=0 shared=4096
     fi
     begin=$(date +%s)
     nvcc -std=c++17 -arch="$target" -cubin -Werror all-warnings -Xptxas -v \
@@ -177,6 +182,7 @@ compile() {
     fi
     [ "$(constant P_PREFILL_CHUNK)" = 0 ] || program prefill_delta "$@" || good=1
     [ "$(constant P_SHORT_TOKENS)" = 0 ] || today 'short short_far' "$@" || good=1
+    case $1 in qwen3.5*) program draft_input "$@" || good=1 ;; esac # the shape that has a draft layer
     [ -z "$(constant A_LAYERS)" ] || program encoder "$@" || good=1
     return $good
 }

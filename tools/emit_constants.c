@@ -74,7 +74,7 @@ static enum reel_status read_form(struct plan_options *o, const char *name,
                    name);
 }
 
-static int columns = 1, drafts, gpus = 1, layers_format,
+static int columns = 1, drafts, leaves, gpus = 1, layers_format,
            head_format; /* formats: numbers of tile_format.h */
 
 static enum reel_status read_wish(struct plan_options *o, const char *text,
@@ -95,6 +95,7 @@ static enum reel_status read_wish(struct plan_options *o, const char *text,
         { "prefill_tokens", &o->prefill_tokens },
         { "columns", &columns },
         { "drafts", &drafts },
+        { "leaves", &leaves },
         { "gpus", &gpus },
         { "layers", &layers_format },
         { "head", &head_format },
@@ -134,6 +135,7 @@ int main(int argc, char **argv) {
     if (status == REEL_OK) status = plan_make(&plan, &config, &limits, &options, &err);
     if (status == REEL_OK && columns > 1)
         one = plan, status = plan_columns(&plan, &one, columns, drafts, &err);
+    plan.leaves = leaves;
     if (status == REEL_OK) status = plan_constants(&plan, &text, &err);
     if (status == REEL_OK)
         fputs(text.bytes, stdout);

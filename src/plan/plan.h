@@ -125,6 +125,7 @@ struct plan {
                       SM reading all */
     bool follows;  /* several columns may be of one session, at consecutive positions: drafts. The
                       kernel for that is slower, so it is another one */
+    bool leaves; /* such columns leave what the layers made of their tokens, for the draft layer */
     bool overlaid; /* several columns: parts of shared memory share their place */
     int copy;      /* G_COPY: 2 bulk, 1 cp.async, 0 plain loads */
     int compute;   /* target of the compiler */

@@ -266,8 +266,7 @@ static enum reel_status run_decode(struct reel_session *s, int max_tokens,
         decode.drafted = saw_draft;
         decode.took = guesses_saw_passes;
         decode.most_drafts = s->generation.set.most_drafts;
-        decode.drafts_wait = s->generation.set.speculation == REEL_SPECULATION_NGRAM ||
-                             s->generation.set.speculation == REEL_SPECULATION_DRAFT;
+        decode.drafts_wait = s->generation.set.speculation != REEL_SPECULATION_AUTO;
     }
     s->generation.token.n_top = 0;
     s->generation.token.top = NULL;

@@ -28,10 +28,11 @@ enum reel_status guesses_begin_layer(const struct reel_model *model, struct back
                                      struct reel_error *err) {
     if (model->backend_info.guesses) return model->ops->guess_begin(state, err);
     if (model->model.weights.draft.n_parameters)
-        return err_set(err, REEL_E_UNSUPPORTED,
-                       "%s has a draft layer that does not run on this device; it runs on the CPU, "
-                       "on its fast paths",
-                       name_of(model));
+        return err_set(
+            err, REEL_E_UNSUPPORTED,
+            "%s has a draft layer that does not run on this device; it runs on the CPU's "
+            "fast paths, and on a GPU that has the model to itself",
+            name_of(model));
     return err_set(err, REEL_E_UNSUPPORTED,
                    "%s has no draft layer that runs (tensors \"mtp.*\" of one layer, or "
                    "\"blk.N.nextn.*\" in a GGUF file); speculation may be \"auto\", \"ngram\", "
@@ -182,14 +183,18 @@ static struct pass_choice guess_by_ids(struct reel_session *s, struct guess *gue
                              NULL, 0);
 }
 
+/* How many guesses of the draft layer a pass takes, of `most`. */
+static int wanted_of_layer(const struct generation *g, int most) {
+    return int_min(g->set.most_drafts ? g->set.most_drafts : READ_FOR_DRAFTS, most);
+}
+
 void guesses_for_pass(void *user, struct guess *guess, const struct pass_room *room) {
     struct reel_session *s = user;
     struct generation *g = &s->generation;
     struct pass_choice own = { 0 };
     *guess = (struct guess){ 0 };
     if (g->set.speculation == REEL_SPECULATION_MTP) {
-        const int wanted = g->set.most_drafts ? g->set.most_drafts : READ_FOR_DRAFTS;
-        guess_by_layer(s, guess, int_min(wanted, room->most));
+        guess_by_layer(s, guess, wanted_of_layer(g, room->most));
         own.n = guess->n;
     } else if (g->set.speculation != REEL_SPECULATION_DRAFT) {
         own = guess_by_ids(s, guess, room);
@@ -235,6 +240,11 @@ void guesses_expect(void *user, struct backend_expected *expected, int ahead) {
     struct reel_session *s = user;
     struct generation *g = &s->generation;
     struct pass_choice own = { 0 };
+    if (g->set.speculation == REEL_SPECULATION_MTP) {
+        expected->asks = true;
+        expected->worth = wanted_of_layer(g, REEL_MAX_DRAFTS);
+        return;
+    }
     if (g->set.speculation != REEL_SPECULATION_DRAFT) own = expect_ids(g, expected, ahead);
     expected->worth = own.n;
     expected->asks = false;
@@ -248,16 +258,25 @@ void guesses_expect(void *user, struct backend_expected *expected, int ahead) {
         drafter_hope(&g->drafter, HOPE_A_PASS);
 }
 
+/* The draft model computes in the session's turn. */
+static void guess_between(struct reel_session *s, struct guess *guess,
+                          const struct pass_room *room) {
+    const int n = choose_for_model(s, room).n;
+    turn_lend(&s->turn);
+    if (n > 0) guess_by_model(s, guess, n, room);
+    if (!turn_resume(&s->turn)) guess->n = 0;
+}
+
 int guesses_between_launches(void *user, int32_t *ids, int most) {
     struct reel_session *s = user;
     struct generation *g = &s->generation;
     const struct pass_room room = room_alone(g, most);
     struct guess guess = { 0 };
     const double start = clock_ms();
-    const int n = choose_for_model(s, &room).n;
-    turn_lend(&s->turn);
-    if (n > 0) guess_by_model(s, &guess, n, &room);
-    if (!turn_resume(&s->turn)) guess.n = 0;
+    if (g->set.speculation == REEL_SPECULATION_MTP)
+        guess_by_layer(s, &guess, wanted_of_layer(g, most));
+    else
+        guess_between(s, &guess, &room);
     drafter_takes(&g->drafter, &guess, guess.n);
     memcpy(ids, guess.ids, (size_t)guess.n * sizeof *ids);
     g->guess_ms = clock_ms() - start;

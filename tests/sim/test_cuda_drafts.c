@@ -1,6 +1,6 @@
 /* Drafts on the fake GPU, through the public interface: ids and why they end are those without,
  * whatever stops them, and what a session holds afterwards goes on as it would have. */
-#include "cuda/run/cuda_drafts.h"
+#include "cuda/run/cuda_backend.h"
 #include "runtime/session.h"
 #include "support/sanitized.h"
 #include "support/shares.h"
@@ -224,7 +224,7 @@ static void a_model_closes_while_programs_are_made(void **state) {
     (void)state;
     sim_model_unload(&f.m);
     good(sim_model_load(&f.m, SMALL, &f.err));
-    cuda_drafts_make(f.m.gpu->backend, false);
+    cuda_programs_make(f.m.gpu->backend, &f.m.gpu->backend->drafts, false);
     sim_model_unload(&f.m);
     good(sim_model_load(&f.m, SMALL, &f.err));
     assert_true(assert_same(&(struct kind){ .max_tokens = 9 }).n_drafted > 0);

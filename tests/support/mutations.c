@@ -1412,6 +1412,23 @@ static const struct mutation gpus[] = {
 };
 LIST(gpus, gpus, 4);
 
+/* ---- the draft layer: test_cuda_draft_layer.c ---- */
+
+static const struct mutation draft_layer[] = {
+    { "the id's norm for both halves",
+      { IN("draft_input.cu", "args.gains + of_hidden * M_HIDDEN", "args.gains") } },
+    { "a residual stream without the final norm's gains",
+      { IN("draft_input.cu", "(args.raw >> (t < 31 ? t : 31) & 1)", "0") } },
+    { "the first of eight positions for all",
+      { IN("draft_input.cu", "(mine < args.n ? mine : first)", "first") } },
+    { "a column's hidden state in the first one's place",
+      { IN("columns_head.cuh", "w->all->column[c].hidden", "w->all->column[0].hidden") } },
+    { "the first column's hidden state for all",
+      { IN("columns_head.cuh", "float_bits(h[c][i % SLICE * 2])",
+           "float_bits(h[0][i % SLICE * 2])") } },
+};
+LIST(draft_layer, draft_layer, 5);
+
 const struct mutation_list *const mutation_lists[] = { &decode_mutations,
                                                        &hops_mutations,
                                                        &columns_mutations,
@@ -1437,6 +1454,7 @@ const struct mutation_list *const mutation_lists[] = { &decode_mutations,
                                                        &codes_mutations,
                                                        &faults_mutations,
                                                        &gpus_mutations,
+                                                       &draft_layer_mutations,
                                                        NULL };
 
 /* ---- which of them a run tries ---- */

@@ -133,23 +133,40 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
 
 /* ---- opening ---- */
 
-static enum reel_status copy_text(char **to, const char *from, struct reel_error *err) {
-    return from ? mem_text(to, from, strlen(from), "a folder's name", err) : REEL_OK;
+static enum reel_status keep_options(struct backend *b, const struct backend_options *options,
+                                     struct reel_error *err) {
+    struct cuda_later *l = &b->later;
+    const struct {
+        char **to;
+        const char *from;
+    } all[] = { { &l->cache_dir, options->cache_dir },
+                { &l->cuda_dir, options->cuda_dir },
+                { &l->nvrtc_dir, folder_of_nvrtc(&b->tuning.folders) },
+                { &l->gpu_options, options->gpu_options } };
+    enum reel_status status = REEL_OK;
+    for (size_t i = 0; i < sizeof all / sizeof *all && status == REEL_OK; i++)
+        if (all[i].from)
+            status = mem_text(all[i].to, all[i].from, strlen(all[i].from), "an option", err);
+    l->mutex_made = pthread_mutex_init(&l->mutex, NULL) == 0;
+    return status != REEL_OK || l->mutex_made ? status
+                                              : err_memory(err, "a mutex", sizeof l->mutex);
 }
 
-static enum reel_status keep_folders(struct backend *b, const struct backend_options *options,
-                                     struct reel_error *err) {
-    const enum reel_status status = copy_text(&b->later.cache_dir, options->cache_dir, err);
-    return status == REEL_OK
-               ? copy_text(&b->later.nvrtc_dir, folder_of_nvrtc(&b->tuning.folders), err)
-               : status;
+static void forget_options(struct cuda_later *l) {
+    mem_free(l->cache_dir);
+    mem_free(l->cuda_dir);
+    mem_free(l->nvrtc_dir);
+    mem_free(l->gpu_options);
+    if (l->mutex_made) pthread_mutex_destroy(&l->mutex);
 }
 
 static void cuda_close(struct backend *b) {
     if (!b) return;
+    cuda_draft_layer_close(b);
     cuda_pool_close(&b->pool, cuda_untouchable(b));
     cuda_pool_close(&b->states, cuda_untouchable(b));
     cuda_stage_close(b);
+    cuda_programs_close(b, &b->layer_drafts);
     cuda_programs_close(b, &b->drafts);
     cuda_programs_close(b, &b->step);
     if (!cuda_untouchable(b)) {
@@ -171,8 +188,7 @@ static void cuda_close(struct backend *b) {
         cuda_driver_close(&b->driver);
     }
     cuda_packed_close(b);
-    mem_free(b->later.cache_dir);
-    mem_free(b->later.nvrtc_dir);
+    forget_options(&b->later);
     if (b->mutex_made) pthread_mutex_destroy(&b->mutex);
     mem_free(b);
 }
@@ -260,7 +276,7 @@ static enum reel_status open_all(struct backend *b, const struct backend_options
     enum reel_status status = open_gpu(b, options, err);
     b->times.driver = options->driver_ms + clock_ms() - start;
     if (status == REEL_OK) status = open_plan(b, options, err);
-    if (status == REEL_OK) status = keep_folders(b, options, err);
+    if (status == REEL_OK) status = keep_options(b, options, err);
     if (status == REEL_OK) status = cuda_packed_open(b, err);
     if (status == REEL_OK) status = cuda_open_kernels(b, options, &wind_module, err);
     const double built = clock_ms();
@@ -286,7 +302,7 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
     b->tuning.short_far = options->prompt_slice > 0;
     b->tuning.folders = (struct cuda_folders){ options->cuda_dir, options->nvrtc_dir };
     b->mutex_made = pthread_mutex_init(&b->mutex, NULL) == 0;
-    b->drafts.follows = true;
+    b->drafts.follows = b->layer_drafts.follows = b->layer_drafts.leaves = true;
     if (!b->mutex_made) status = err_memory(err, "a mutex", sizeof b->mutex);
     if (status == REEL_OK) status = cuda_stage_open(&b->stage, err);
     if (status == REEL_OK && options->rounding != REEL_ROUNDING_FAST)
@@ -316,6 +332,7 @@ static void cuda_info(const struct backend *b, struct backend_info *info) {
                                .state_position_bytes = (size_t)b->plan.kv_position_bytes,
                                .most_columns = cuda_step_columns(b),
                                .drafts = cuda_drafts_possible(b),
+                               .guesses = cuda_guesses(b),
                                .column_share = 0.08F,
                                .queues = true,
                                .eval_positions = cuda_prefills(b) ? b->plan.prefill_tokens : 0,
@@ -352,6 +369,8 @@ const struct backend_ops cuda_backend = {
     .eval = cuda_eval,
     .decode = cuda_decode,
     .step = cuda_step,
+    .guess_begin = cuda_guess_begin,
+    .guess = cuda_guess,
     .embed = cuda_embed,
     .resume = cuda_resume,
     .keep = cuda_keep,

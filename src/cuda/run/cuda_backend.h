@@ -21,6 +21,7 @@
  *   cuda_programs  the kernel for several columns, compiled when it is wanted
  *   cuda_step      the same for several sessions at once
  *   cuda_drafts    the same with passes that look at drafts
+ *   cuda_draft_layer the model's own draft layer, which guesses
  *   cuda_state     a session's memory: what launches need
  *   cuda_pool      memory that sessions take in pieces and share
  *   cuda_pages     its K and V: pages of a pool
@@ -38,6 +39,7 @@
 #define REEL_CUDA_CUDA_BACKEND_H
 
 #include "cuda/driver/driver.h"
+#include "cuda/run/cuda_draft_layer.h"
 #include "cuda/run/cuda_drafts.h"
 #include "cuda/run/cuda_encoder.h"
 #include "cuda/run/cuda_packed.h"
@@ -60,9 +62,12 @@ struct cuda_open_times {
     double driver, compile, memory, load;
 };
 
-/* Folders of the options, copied for programs that are compiled when they are wanted; or NULL. */
+/* What opening was told and what comes later needs: programs that are compiled when they are
+ * wanted, and the draft layer. Copies, or NULL. */
 struct cuda_later {
-    char *cache_dir, *nvrtc_dir;
+    char *cache_dir, *cuda_dir, *nvrtc_dir, *gpu_options;
+    pthread_mutex_t mutex; /* guards opening the draft layer */
+    bool mutex_made;
 };
 
 struct backend {
@@ -89,8 +94,10 @@ struct backend {
     struct cuda_pool pool;   /* of pages of K and V */
     struct cuda_pool states; /* of recurrent states */
     struct cuda_stage stage;
-    struct cuda_programs step;   /* for passes of several sessions */
-    struct cuda_programs drafts; /* for drafts of one */
+    struct cuda_programs step;            /* for passes of several sessions */
+    struct cuda_programs drafts;          /* for drafts of one */
+    struct cuda_programs layer_drafts;    /* the same, for sessions that the draft layer follows */
+    struct cuda_draft_layer *draft_layer; /* NULL: nobody has asked for its guesses yet */
 
     cu_address tape, embedding; /* embedding: 0 when tied */
     cu_address norms, qkv_vectors, rope;

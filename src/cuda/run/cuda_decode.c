@@ -164,12 +164,12 @@ enum reel_status cuda_decoding_settle(struct cuda_decoding *g, bool shown, struc
 /* Between two launches, or 2 ids before the next one can begin: whether drafts are worth it. The
  * programs may have to be made first. */
 static bool expects(struct cuda_decoding *g, struct backend_expected *expected, int ahead) {
-    struct backend *b = g->s->backend;
     if (!cuda_drafts_allowed(g)) return false;
     *expected = (struct backend_expected){ 0 };
     g->d->expect(g->d->user, expected, ahead);
+    g->asks = expected->asks;
     if (expected->worth <= 0) return false;
-    cuda_drafts_make(b, g->d->drafts_wait);
+    cuda_drafts_make(g->s, g->d->drafts_wait);
     return cuda_drafts_ready(g);
 }
 
@@ -291,10 +291,17 @@ static bool has_drafts(struct cuda_decoding *g, struct backend_expected *expecte
     if (!expects(g, expected, 0)) return false;
     if (!expected->asks) return true;
     const int left = g->d->max_tokens - g->n_made, room = g->s->max_positions - g->position;
-    const int most = int_min(int_min(left, room) - 1, cuda_drafts_most(g->s->backend));
+    const int most = int_min(int_min(left, room) - 1, cuda_drafts_most(g->s));
     expected->n = most > 0 ? g->d->draft(g->d->user, expected->ids, most) : 0;
     expected->worth = expected->n;
-    return expected->n > 0;
+    return expected->n > 0 || (most > 0 && cuda_draft_lags(g->s, g->position));
+}
+
+/* Tokens of a launch without drafts. Behind a prompt's last row, which takes no drafts, the draft
+ * layer knows what comes before the second id, and not what a longer launch evaluates. */
+static int most_tokens(const struct cuda_decoding *g) {
+    const bool one = g->s->drafts && g->asks && cuda_last_row_is(g->s, g->position, g->id);
+    return one ? 1 : g->d->max_tokens;
 }
 
 enum reel_status cuda_decode(struct backend_state *s, const struct backend_decode *d,
@@ -307,7 +314,7 @@ enum reel_status cuda_decode(struct backend_state *s, const struct backend_decod
         if (has_drafts(&g, &expected))
             status = cuda_drafts_launch(&g, &expected, err);
         else
-            status = cuda_decoding_launch(&g, d->max_tokens, err);
+            status = cuda_decoding_launch(&g, most_tokens(&g), err);
     }
     cuda_pages_keep(s, g.position + 1);
     return status;

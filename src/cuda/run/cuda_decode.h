@@ -19,6 +19,7 @@ struct cuda_decoding {
     bool enough;         /* as its callback says: the launch at hand is the last one */
     bool drafts;         /* the next launch is to take some: the one at hand ends */
     double delivered_ms; /* when the last id was; 0: none was yet */
+    bool asks;           /* drafts are asked for between launches, as was last heard */
     bool changes;        /* the launch before took drafts, the one at hand takes none */
     const struct backend_batch *batch; /* which may have enough as well; or NULL */
 };

@@ -8,30 +8,37 @@
 #include "cuda/run/cuda_launch.h"
 #include "cuda/run/cuda_recurrent.h"
 #include "cuda/run/cuda_state.h"
+#include "plan/plan_layout.h"
 
 /* ---- the programs ---- */
 
 bool cuda_drafts_possible(const struct backend *b) { return cuda_programs_largest(b, true) >= 0; }
 
-void cuda_drafts_make(struct backend *b, bool wait) { cuda_programs_make(b, &b->drafts, wait); }
+static struct cuda_programs *programs_of(const struct backend_state *s) {
+    return s->drafts ? &s->backend->layer_drafts : &s->backend->drafts;
+}
+
+void cuda_drafts_make(const struct backend_state *s, bool wait) {
+    cuda_programs_make(s->backend, programs_of(s), wait);
+}
 
 /* Columns of the largest that is there; 0: none is. */
-static int most_columns(const struct backend *b) {
-    const int made = atomic_load(&b->drafts.made);
+static int most_columns(const struct backend_state *s) {
+    const int made = atomic_load(&programs_of(s)->made);
     int size = PLAN_COLUMN_SIZES - 1;
     while (size >= 0 && !(made >> size & 1))
         size--;
     return size < 0 ? 0 : plan_column_size(size);
 }
 
-int cuda_drafts_most(struct backend *b) {
-    const int columns = most_columns(b);
+int cuda_drafts_most(const struct backend_state *s) {
+    const int columns = most_columns(s);
     return columns > 0 ? columns - 1 : 0;
 }
 
 /* The smallest program for so many drafts, else the largest there is. */
-static struct cuda_program *program_for(struct backend *b, int n_drafts) {
-    return cuda_programs_fitting(&b->drafts, int_min(1 + n_drafts, most_columns(b)));
+static struct cuda_program *program_for(const struct backend_state *s, int n_drafts) {
+    return cuda_programs_fitting(programs_of(s), int_min(1 + n_drafts, most_columns(s)));
 }
 
 /* A column's penalties would have to know of the drafts before it; and one buffer for the logits of
@@ -42,7 +49,7 @@ bool cuda_drafts_allowed(const struct cuda_decoding *g) {
 }
 
 bool cuda_drafts_ready(const struct cuda_decoding *g) {
-    return atomic_load(&g->s->backend->drafts.made) != 0 &&
+    return atomic_load(&programs_of(g->s)->made) != 0 &&
            !cuda_last_row_is(g->s, g->position, g->id);
 }
 
@@ -55,6 +62,15 @@ struct drafting {
     int n_drafts; /* of its first pass */
     int n_read;   /* ids delivered */
 };
+
+/* Each pass leaves its columns' hidden states; those of the only one are what the draft layer
+ * wants. */
+static void leave_hidden(const struct cuda_decoding *g, int columns, struct columns_args *args) {
+    const cu_address at = cuda_draft_hidden(g->s, g->position);
+    const size_t row = (size_t)g->s->backend->model->config.hidden * sizeof(float);
+    for (int i = 0; i < columns; i++)
+        args->column[i].hidden = cuda_pointer(at + (cu_address)i * row);
+}
 
 /* The session's first column, those for drafts, and idle ones. */
 static enum reel_status give_columns(struct drafting *t, const struct backend_expected *expected,
@@ -77,7 +93,8 @@ static enum reel_status give_columns(struct drafting *t, const struct backend_ex
         else
             args->column[i].n_tokens = 0;
     }
-    cuda_program_args(&g->s->backend->drafts, t->program, args);
+    if (g->s->drafts) leave_hidden(g, columns, args);
+    cuda_program_args(programs_of(g->s), t->program, args);
     return REEL_OK;
 }
 
@@ -150,6 +167,19 @@ static void keep_state(const struct drafting *t, int from) {
         cuda_recurrent_advance(g->s, g->position);
 }
 
+/* The draft layer takes note of what the only pass evaluated: `id` at `from`, and the ids up to the
+ * one before the last that was delivered. */
+static void tell_layer(const struct drafting *t, int from, int32_t id) {
+    const struct cuda_decoding *g = t->g;
+    const struct decode_mailbox *m = g->s->mapped.mailbox;
+    const int n = int_min(g->position - from, t->program->plan->columns);
+    int32_t ids[PLAN_MOST_COLUMNS];
+    ids[0] = id;
+    for (int i = 1; i < n; i++)
+        ids[i] = (int32_t)((unsigned)m->ids[i - 1] & ~MAILBOX_DRAFTED);
+    cuda_draft_saw(g->s, from, ids, n, true);
+}
+
 /* The columns go on from the session's state, which becomes nothing until the launch has ended. */
 static enum reel_status begin_state(const struct drafting *t, struct columns_args *args,
                                     struct reel_error *err) {
@@ -168,7 +198,7 @@ static void say_taken(const struct drafting *t, const struct cuda_run *run, doub
     const struct done done = what_was_done(t);
     const struct backend_taken taken = {
         .columns = t->program->plan->columns,
-        .n_passes = (int)t->g->s->backend->drafts.mailbox->n_evaluated,
+        .n_passes = (int)programs_of(t->g->s)->mailbox->n_evaluated,
         .n_ids = done.n_made,
         .n_drafted = done.n_drafted,
         .ms = t->g->delivered_ms - (since_ms > 0 ? since_ms : cuda_began_ms(run))
@@ -183,7 +213,7 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
                                     struct reel_error *err) {
     struct backend *b = g->s->backend;
     struct drafting t = { .g = g,
-                          .program = program_for(b, expected->worth),
+                          .program = program_for(g->s, expected->worth),
                           .once = expected->asks };
     struct columns_args args = { 0 };
     struct cuda_run run = { .state = g->s,
@@ -192,6 +222,7 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
                             .due_ms = t.program->pass_ms,
                             .is_waited_for = t.once };
     const int before = g->n_made;
+    const int32_t id = g->id;
     const double since_ms = g->delivered_ms;
     enum reel_status status = give_columns(&t, expected, &args, err);
     if (status == REEL_OK) status = begin_state(&t, &args, err);
@@ -201,7 +232,7 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
     const struct cuda_column_launch launch = { .function = &t.program->function,
                                                .plan = t.program->plan,
                                                .args = &args,
-                                               .mailbox = b->drafts.mailbox,
+                                               .mailbox = programs_of(g->s)->mailbox,
                                                .words = t.program->words };
     status = cuda_submit_columns(&run, &launch, err);
     if (status != REEL_OK) return status;
@@ -213,6 +244,7 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
     if (ended) status = cuda_decoding_settle(g, false, err);
     g->s->n_positions = g->position;
     if (ended) keep_state(&t, args.column[0].position);
+    if (ended && t.once && g->s->drafts) tell_layer(&t, args.column[0].position, id);
     if (status == REEL_OK && !g->stopped && g->n_made == before)
         return err_set(err, REEL_E_DEVICE, "%s: a pass with drafts made no token",
                        b->gpu.facts.name);

@@ -66,6 +66,10 @@ static enum reel_status give_positions(struct backend_state *s, const struct bac
         enum reel_status status = cuda_state_need(s, GPU_GIVEN_EMBEDDINGS, &s->embeddings, err);
         if (status != REEL_OK) return status;
         args->embeddings = cuda_pointer(s->embeddings);
+        if (!eval->embeddings) {
+            args->embeddings += (size_t)done * hidden;
+            return REEL_OK;
+        }
         return cuda_upload(gpu, s->embeddings, eval->embeddings + (size_t)done * hidden,
                            (size_t)n * hidden * sizeof(float), NULL, err);
     }
@@ -132,6 +136,11 @@ static enum reel_status eval_by_decode_kernel(struct backend_state *s,
     if (status == REEL_OK) status = give_positions(s, eval, done, n, 1, &args, err);
     if (status != REEL_OK) return status;
     ask_for_output(s, o, last, &args);
+    const bool follows = s->drafts && !o->hidden && !from_last_row;
+    if (follows) {
+        args.hidden = cuda_pointer(cuda_draft_hidden(s, args.position));
+        args.hidden_from = 0;
+    }
     if (from_last_row) args.start = cuda_pointer(s->last_row);
     status = cuda_submit(&run, s, NULL, &args, err);
     if (status != REEL_OK) return status;
@@ -140,6 +149,7 @@ static enum reel_status eval_by_decode_kernel(struct backend_state *s,
     if (status != REEL_OK) return status;
     const int n_done = (int)s->mapped.mailbox->n_evaluated;
     if (n_done != n) return ended_early(&run, eval, done, n_done, n, err);
+    if (follows) cuda_draft_saw(s, args.position, eval->ids ? eval->ids + done : NULL, n, false);
     return fetch_output(s, eval, o, done, n, last, err);
 }
 
@@ -155,6 +165,7 @@ static enum reel_status eval_by_prefill_kernels(struct backend_state *s,
     struct cuda_run run;
     cuda_prefill_start(s, &args);
     args.decode.position = eval->position + done;
+    (void)cuda_draft_hidden(s, args.decode.position);
     enum reel_status status = cuda_recurrent_begin(s, &args.decode.delta, err);
     if (status != REEL_OK) return status;
     const int before_last = eval->position + eval->n - 1;
@@ -179,6 +190,7 @@ static enum reel_status eval_by_prefill_kernels(struct backend_state *s,
     if (s->prefill_timer) status = cuda_timer_add_chunk(s->prefill_timer, s->backend, &args, err);
     if (status != REEL_OK) return status;
     if (eval->ids) cuda_last_row_set(s, lm_head.position, eval->ids[done + n - 1]);
+    cuda_draft_saw(s, args.decode.position, eval->ids ? eval->ids + done : NULL, n, true);
     return fetch_output(s, eval, o, done, n, last, err);
 }
 

@@ -353,3 +353,17 @@ enum reel_status cuda_open_packed_kernels(struct backend *b, struct reel_error *
     buffer_release(&constants);
     return status;
 }
+
+enum reel_status cuda_open_draft_kernels(struct backend *b, struct cu_module **module,
+                                         struct cuda_function *halves,
+                                         struct cuda_function *product, struct reel_error *err) {
+    struct buffer constants = { 0 };
+    enum reel_status status = make_constants(b, &b->plan, &constants, err);
+    if (status == REEL_OK) status = build_late(b, "draft_input.cu", &constants, NULL, module, err);
+    if (status == REEL_OK)
+        status = cuda_function_find(&b->gpu, halves, *module, "draft_halves", err);
+    if (status == REEL_OK)
+        status = cuda_function_find(&b->gpu, product, *module, "draft_product", err);
+    buffer_release(&constants);
+    return status;
+}

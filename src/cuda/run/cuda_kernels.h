@@ -25,6 +25,10 @@ enum reel_status cuda_open_kernels(struct backend *b, const struct backend_optio
                                    struct cu_module **wind_module, struct reel_error *err);
 /* Fills b->packed, whose mutex is held; compiles on this thread, in silence. */
 enum reel_status cuda_open_packed_kernels(struct backend *b, struct reel_error *err);
+/* Those that make a draft layer's inputs, likewise. */
+enum reel_status cuda_open_draft_kernels(struct backend *b, struct cu_module **module,
+                                         struct cuda_function *halves,
+                                         struct cuda_function *product, struct reel_error *err);
 /* The kernel for so many sessions as the plan has columns, likewise. The caller unloads *module,
  * also after a failure. cancel (or NULL): once it is true compiling ends with REEL_E_CANCELLED, as
  * soon as the compiler lets go. */

@@ -227,6 +227,7 @@ static enum reel_status queue_launches(struct cuda_run *run, struct prefill_args
         if (status == REEL_OK) run->n_launches++;
         if (status == REEL_OK)
             status = cuda_last_row_queue_copy(run->state, run->n_tokens - 1, err);
+        if (status == REEL_OK) status = cuda_draft_queue_copy(run->state, run->n_tokens, err);
     }
     if (status == REEL_OK && decode) {
         status = take_epochs(b, decode, &decode->epoch, err);

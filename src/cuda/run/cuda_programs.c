@@ -45,6 +45,7 @@ static enum reel_status make_program(struct backend *b, struct cuda_programs *pr
     if (status == REEL_OK) status = mem_zeroed(&p->plan, 1, sizeof *p->plan, "a plan", err);
     if (status == REEL_OK)
         status = plan_columns(p->plan, &b->plan, columns, programs->follows, err);
+    if (status == REEL_OK) p->plan->leaves = programs->leaves;
     if (status == REEL_OK)
         status =
             cuda_open_columns_kernel(b, p->plan, &programs->closing, &p->module, &p->function, err);

@@ -24,6 +24,7 @@ struct cuda_program {
 
 struct cuda_programs {
     bool follows;                              /* columns may follow others: they take drafts */
+    bool leaves;                               /* and leave hidden states for the draft layer */
     struct cuda_program of[PLAN_COLUMN_SIZES]; /* of[i]: of plan_column_size(i) columns */
     struct decode_mailbox *mailbox;            /* of launches; NULL: not there yet */
     cu_address mailbox_address;

@@ -201,7 +201,9 @@ enum reel_status cuda_state_open(struct backend_state **out, struct backend *b, 
 }
 
 void cuda_state_close(struct backend_state *s) {
-    if (s) session_gone(s->backend, s);
+    if (!s) return;
+    cuda_draft_state_close(s);
+    session_gone(s->backend, s);
 }
 
 /* ---- copying positions ---- */
@@ -251,6 +253,7 @@ enum reel_status cuda_restore(struct backend_state *s, int n, const void *bytes,
                        n_bytes, least, most - least);
     const unsigned char *rest = (const unsigned char *)bytes + cuda_saved_bytes(s, n);
     s->n_positions = 0, cuda_last_row_invalidate(s, 0);
+    cuda_draft_forget(s);
     cuda_pages_keep(s, 0);
     if (n > 0) status = cuda_pages_reach_all(s, 0, n, err);
     if (status == REEL_OK) status = cuda_saved_write(s, n, bytes, err);
@@ -265,6 +268,7 @@ enum reel_status cuda_restore(struct backend_state *s, int n, const void *bytes,
 void cuda_keep(struct backend_state *s, int n) {
     s->n_positions = int_min(s->n_positions, n);
     cuda_last_row_invalidate(s, n);
+    cuda_draft_keep(s, n);
     cuda_pages_keep(s, n);
     if (n == 0) cuda_recurrent_clear(s);
 }
@@ -277,6 +281,7 @@ enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend
     if (status == REEL_OK) status = check_held(src, n, err);
     if (status != REEL_OK || dst == src) return status;
     dst->n_positions = 0, cuda_last_row_invalidate(dst, 0);
+    cuda_draft_forget(dst);
     cuda_pages_share(dst, src, n);
     cuda_recurrent_share(dst, src, n);
     status = cuda_last_row_copy(dst, src, n, err);

@@ -30,6 +30,7 @@ struct backend_state {
     int32_t last_row_id;     /* the token */
     struct cuda_pages pages; /* of K and V */
     struct cuda_recurrent recurrent;
+    struct cuda_draft_state *drafts; /* NULL: the draft layer does not follow the session */
 
     void *host; /* holds all of `mapped` */
     cu_address host_address;

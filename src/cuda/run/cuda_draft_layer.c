@@ -1,0 +1,442 @@
+/* What is known of positions lies in `hidden` and `ids`, the oldest first: position i of the list
+ * is the session's first + n_slots + i. A slot needs the id of the position behind it, so the last
+ * known position waits for that. */
+#include "cuda/run/cuda_draft_layer.h"
+
+#include "base/memory.h"
+#include "base/numbers.h"
+#include "cuda/run/cuda_backend.h"
+#include "cuda/run/cuda_eval.h"
+#include "cuda/run/cuda_launch.h"
+#include "cuda/run/cuda_state.h"
+#include "kernels/draft_args.h"
+#include "model/draft_model.h"
+#include "model/dtype.h"
+#include "model/model.h"
+
+#include <string.h>
+
+enum { NAN_BYTE = 0xff };
+enum { WAITING = 8 }; /* known positions that wait for a guess; more become slots at once */
+
+struct cuda_draft_layer {
+    struct draft_model draft;
+    struct model model; /* of one layer, that `backend` runs; its parts are draft's */
+    struct backend *backend;
+    struct cu_module *module;
+    struct cuda_function halves, product;
+    cu_address fc, gains; /* as struct draft_args has them */
+};
+
+struct cuda_draft_state {
+    struct backend_state *slots; /* slot i is that of position first + i */
+    int first, n_slots, n_known;
+    cu_address hidden;     /* f32 [WAITING + gpu_most_given, hidden] */
+    cu_address told;       /* f32 [hidden] what the layer made of the last slot, for the next one */
+    cu_address halves;     /* u32 [DRAFT_POSITIONS, 2 hidden] */
+    cu_address device_ids; /* i32 [DRAFT_POSITIONS] */
+    int32_t *ids;          /* [WAITING + gpu_most_given + 1] */
+    bool *raw;             /* [WAITING + gpu_most_given]: the hidden state lacks the final norm */
+    bool failed;
+};
+
+bool cuda_guesses(const struct backend *b) {
+    return b->model->weights.draft.n_parameters > 0 && b->gpu.n == 1 &&
+           b->model->config.hidden % 16 == 0 && cuda_drafts_possible(b);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* The tiles of W_fc in the order of kernels/draft_args.h. */
+static void pack_fc(const struct matrix *fc, float *row, uint16_t *to) {
+    const int k_tiles = fc->columns / 16;
+    for (int r = 0; r < fc->rows; r++) {
+        matrix_row_f32(fc, r, row);
+        for (int k = 0; k < fc->columns; k++) {
+            const int lane = r % 8 * 4 + k % 8 / 2, word = r % 16 / 8 + k % 16 / 8 * 2;
+            const size_t tile = (size_t)(r / 16) * (size_t)k_tiles + (size_t)(k / 16);
+            to[tile * 256 + (size_t)(lane * 8 + word * 2 + k % 2)] = bf16_from_f32(row[k]);
+        }
+    }
+}
+
+static enum reel_status upload_fc(struct cuda_draft_layer *l, const struct backend *b,
+                                  struct reel_error *err) {
+    const struct draft_weights *w = &b->model->weights.draft;
+    const size_t hidden = (size_t)w->fc.rows, n = hidden * (size_t)w->fc.columns;
+    uint16_t *tiles = NULL;
+    float *row = NULL;
+    enum reel_status status = mem_zeroed(&tiles, n, sizeof *tiles, "a draft layer's fc", err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&row, 2 * hidden, sizeof *row, "a row of a draft layer's fc", err);
+    if (status == REEL_OK) {
+        pack_fc(&w->fc, row, tiles);
+        status = cuda_alloc(&b->gpu, &l->fc, n * sizeof *tiles, "a draft layer's fc", err);
+    }
+    if (status == REEL_OK)
+        status = cuda_upload(&b->gpu, l->fc, tiles, n * sizeof *tiles, NULL, err);
+    if (status == REEL_OK) {
+        memcpy(row, w->embedding_norm, hidden * sizeof *row);
+        memcpy(row + hidden, w->hidden_norm, hidden * sizeof *row);
+        status =
+            cuda_alloc(&b->gpu, &l->gains, 2 * hidden * sizeof *row, "a draft layer's norms", err);
+    }
+    if (status == REEL_OK)
+        status = cuda_upload(&b->gpu, l->gains, row, 2 * hidden * sizeof *row, NULL, err);
+    mem_free(tiles);
+    mem_free(row);
+    return status;
+}
+
+static enum reel_status open_model(struct cuda_draft_layer *l, const struct backend *b,
+                                   struct reel_error *err) {
+    const struct backend_options options = { .devices = { .index = { b->gpu.index }, .n = 1 },
+                                             .rounding = REEL_ROUNDING_FAST,
+                                             .kv = (enum kv_form)b->plan.kv_form,
+                                             .cache_dir = b->later.cache_dir,
+                                             .gpu_options = b->later.gpu_options,
+                                             .cuda_dir = b->later.cuda_dir,
+                                             .nvrtc_dir = b->later.nvrtc_dir };
+    draft_model_fill(&l->draft, &b->model->config, &b->model->weights);
+    l->model = (struct model){ .name = b->model->name,
+                               .config = l->draft.config,
+                               .weights = l->draft.weights };
+    l->model.weights.embedding.rows = l->draft.config.vocab; /* a tied head is no longer */
+    return cuda_backend.open(&l->backend, &l->model, &options, err);
+}
+
+static void layer_close(struct cuda_draft_layer *l, const struct backend *b) {
+    if (!l) return;
+    if (l->backend && b->hung) l->backend->hung = true;
+    if (!cuda_untouchable(b)) {
+        cuda_free(&b->gpu, l->fc);
+        cuda_free(&b->gpu, l->gains);
+        cuda_module_unload(&b->gpu, l->module);
+    }
+    cuda_backend.close(l->backend);
+    mem_free(l);
+}
+
+static enum reel_status layer_open(struct cuda_draft_layer **out, struct backend *b,
+                                   struct reel_error *err) {
+    struct cuda_draft_layer *l = NULL;
+    enum reel_status status = mem_zeroed(&l, 1, sizeof *l, "the draft layer", err);
+    if (status != REEL_OK) return status;
+    status = cuda_open_draft_kernels(b, &l->module, &l->halves, &l->product, err);
+    if (status == REEL_OK) status = upload_fc(l, b, err);
+    if (status == REEL_OK) status = open_model(l, b, err);
+    if (status == REEL_OK)
+        *out = l;
+    else
+        layer_close(l, b);
+    return status;
+}
+
+void cuda_draft_layer_close(struct backend *b) {
+    layer_close(b->draft_layer, b);
+    b->draft_layer = NULL;
+}
+
+/* ---- a session's ----------------------------------------------------------------------------- */
+
+static size_t hidden_bytes(const struct backend *b) {
+    return (size_t)b->model->config.hidden * sizeof(float);
+}
+
+static void state_close(struct cuda_draft_state *d, const struct backend *b) {
+    if (!d) return;
+    if (!cuda_untouchable(b)) {
+        const cu_address all[] = { d->hidden, d->told, d->halves, d->device_ids };
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            cuda_free(&b->gpu, all[i]);
+    }
+    cuda_state_close(d->slots);
+    mem_free(d->ids);
+    mem_free(d->raw);
+    mem_free(d);
+}
+
+void cuda_draft_state_close(struct backend_state *s) {
+    state_close(s->drafts, s->backend);
+    s->drafts = NULL;
+}
+
+static enum reel_status state_open(struct cuda_draft_state **out, const struct backend_state *s,
+                                   struct reel_error *err) {
+    const struct backend *b = s->backend;
+    const size_t most = (size_t)(WAITING + gpu_most_given(&b->plan)), row = hidden_bytes(b);
+    struct cuda_draft_state *d = NULL;
+    enum reel_status status = mem_zeroed(&d, 1, sizeof *d, "a draft layer's state", err);
+    if (status != REEL_OK) return status;
+    const struct {
+        cu_address *at;
+        size_t bytes;
+    } all[] = { { &d->hidden, most * row },
+                { &d->told, row },
+                { &d->halves, (size_t)DRAFT_POSITIONS * 2 * row },
+                { &d->device_ids, (size_t)DRAFT_POSITIONS * sizeof *d->ids } };
+    status = mem_zeroed(&d->ids, most + 1, sizeof *d->ids, "ids for drafts", err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&d->raw, most, sizeof *d->raw, "hidden states for drafts", err);
+    for (size_t i = 0; i < sizeof all / sizeof *all && status == REEL_OK; i++) {
+        status = cuda_alloc(&b->gpu, all[i].at, all[i].bytes, "hidden states for drafts", err);
+        if (status == REEL_OK && b->tuning.poison)
+            status = cuda_fill(&b->gpu, *all[i].at, NAN_BYTE, all[i].bytes, NULL, err);
+    }
+    if (status == REEL_OK)
+        status = cuda_state_open(&d->slots, b->draft_layer->backend, s->max_positions, err);
+    if (status == REEL_OK)
+        status = cuda_state_need(d->slots, GPU_GIVEN_EMBEDDINGS, &d->slots->embeddings, err);
+    if (status == REEL_OK)
+        *out = d;
+    else
+        state_close(d, b);
+    return status;
+}
+
+enum reel_status cuda_guess_begin(struct backend_state *s, struct reel_error *err) {
+    struct backend *b = s->backend;
+    enum reel_status status = REEL_OK;
+    if (s->drafts) return REEL_OK;
+    pthread_mutex_lock(&b->later.mutex);
+    if (!b->draft_layer) status = layer_open(&b->draft_layer, b, err);
+    pthread_mutex_unlock(&b->later.mutex);
+    return status == REEL_OK ? state_open(&s->drafts, s, err) : status;
+}
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+/* n positions' hidden states, as struct draft_args has them. */
+struct states {
+    int n;
+    cu_address hidden;
+    unsigned raw;
+};
+
+/* Of known positions. Those from the WAITING-th on were evaluated together, so they are of a kind.
+ */
+static struct states known_states(const struct backend_state *s, int from, int n) {
+    const struct cuda_draft_state *d = s->drafts;
+    struct states k = { n, d->hidden + (cu_address)from * hidden_bytes(s->backend), 0 };
+    _Static_assert((int)WAITING < 32, "struct draft_args has so many bits");
+    for (int i = 0; i < 32; i++)
+        k.raw |= (unsigned)d->raw[from + int_min(i, n - 1)] << i;
+    return k;
+}
+
+/* The inputs of slots, of these hidden states and the ids behind them, on their way into
+ * slots->embeddings. */
+static enum reel_status queue_inputs(const struct backend_state *s, const int32_t *ids,
+                                     const struct states *of, struct reel_error *err) {
+    const int n = of->n;
+    struct backend *b = s->backend;
+    const struct cuda_draft_layer *l = b->draft_layer;
+    const struct cuda_draft_state *d = s->drafts;
+    const int row_tiles = b->model->config.hidden / 16, warps = DRAFT_THREADS / 32;
+    const int turns = int_max(1, 2 * b->gpu.facts.n_sms / row_tiles), groups = (n + 7) / 8;
+    struct draft_args args = { .gains = cuda_pointer(l->gains),
+                               .fc = cuda_pointer(l->fc),
+                               .n = n,
+                               .hidden = cuda_pointer(of->hidden),
+                               .raw = of->raw,
+                               .halves = cuda_pointer(d->halves),
+                               .inputs = cuda_pointer(d->slots->embeddings) };
+    void *arguments[] = { &args };
+    const struct cuda_launch halves = { .function = &l->halves,
+                                        .blocks = int_min(b->gpu.facts.n_sms,
+                                                          (2 * n + warps - 1) / warps),
+                                        .threads = DRAFT_THREADS,
+                                        .arguments = arguments };
+    const struct cuda_launch product = { .function = &l->product,
+                                         .blocks = row_tiles * int_min(turns, groups),
+                                         .threads = DRAFT_THREADS,
+                                         .shared_bytes = DRAFT_SHARED_BYTES,
+                                         .arguments = arguments };
+    enum reel_status status = cuda_alive(b, err);
+    cuda_args_start(s, &args.model);
+    if (n <= DRAFT_FEW) {
+        memcpy(args.few, ids, (size_t)n * sizeof *ids);
+    } else if (status == REEL_OK) {
+        args.ids = cuda_pointer(d->device_ids);
+        status = cuda_upload(&b->gpu, d->device_ids, ids, (size_t)n * sizeof *ids, NULL, err);
+    }
+    pthread_mutex_lock(&b->mutex);
+    if (status == REEL_OK) status = cuda_launch(&b->gpu, &halves, err);
+    if (status == REEL_OK) status = cuda_launch(&b->gpu, &product, err);
+    pthread_mutex_unlock(&b->mutex);
+    return status;
+}
+
+/* The first n known positions are known no more. */
+static enum reel_status drop_known(const struct backend_state *s, int n, struct reel_error *err) {
+    const struct backend *b = s->backend;
+    struct cuda_draft_state *d = s->drafts;
+    const size_t row = hidden_bytes(b);
+    enum reel_status status = REEL_OK;
+    d->n_known -= n;
+    for (int i = 0; i < d->n_known && status == REEL_OK; i++) /* one after the other: no overlap */
+        status = cuda_queue_copy(&b->gpu, d->hidden + (cu_address)i * row,
+                                 d->hidden + (cu_address)(n + i) * row, row, err);
+    memmove(d->ids, d->ids + n, (size_t)d->n_known * sizeof *d->ids);
+    memmove(d->raw, d->raw + n, (size_t)d->n_known * sizeof *d->raw);
+    return status;
+}
+
+/* The first n known positions become slots: their keys and values alone. */
+static enum reel_status make_slots(const struct backend_state *s, int n, struct reel_error *err) {
+    struct cuda_draft_state *d = s->drafts;
+    enum reel_status status = REEL_OK;
+    for (int done = 0; done < n && status == REEL_OK;) {
+        const int some = int_min(n - done, DRAFT_POSITIONS);
+        const struct backend_eval eval = { .position = d->n_slots,
+                                           .n = some,
+                                           .output = REEL_OUTPUT_NONE };
+        const struct states known = known_states(s, done, some);
+        status = queue_inputs(s, d->ids + done + 1, &known, err);
+        if (status == REEL_OK) status = cuda_eval(d->slots, &eval, err);
+        done += some, d->n_slots += some;
+    }
+    return status == REEL_OK ? drop_known(s, n, err) : status;
+}
+
+/* Slots of the n inputs that are on their way, from `slot` on. Returns the likeliest id behind the
+ * last of them, whose logits then lie in slots->out where they are wanted; `told` is its too. */
+static enum reel_status run_slots(const struct cuda_draft_state *d, int slot, int n, bool logits,
+                                  int32_t *id, struct reel_error *err) {
+    struct backend_state *slots = d->slots;
+    struct decode_args args;
+    struct cuda_run run;
+    slots->n_positions = slot;
+    enum reel_status status = cuda_pages_reach_all(slots, slot, slot + n, err);
+    if (status != REEL_OK) return status;
+    cuda_args_start(slots, &args);
+    args.position = slot;
+    args.n_tokens = args.n_given = n;
+    args.embeddings = cuda_pointer(slots->embeddings);
+    args.head_from = args.hidden_from = n - 1;
+    args.hidden = cuda_pointer(d->told);
+    args.pick = 1;
+    if (logits) args.logits = cuda_pointer(slots->out), args.sampling.adjust = 1;
+    status = cuda_submit(&run, slots, NULL, &args, err);
+    if (status != REEL_OK) return status;
+    run.is_waited_for = true;
+    status = cuda_next_id(&run, NULL, id, err);
+    if (status != REEL_OK) cuda_stop(&run);
+    const enum reel_status end = cuda_finish(&run, NULL, status == REEL_OK ? err : NULL);
+    if (status == REEL_OK) status = end;
+    if (status == REEL_OK && *id < 0)
+        status = err_set(err, REEL_E_DEVICE, "a draft layer's launch ended without an id");
+    if (status == REEL_OK) slots->n_positions = slot + n;
+    return status;
+}
+
+/* ---- following a session --------------------------------------------------------------------- */
+
+static int end_of(const struct cuda_draft_state *d) { return d->first + d->n_slots + d->n_known; }
+
+/* Forgets positions from `position` on, and all where some before it are not known. A slot keeps
+ * the id that was behind it: where that has changed, guesses are a little worse. */
+static void go_to(struct cuda_draft_state *d, int position) {
+    if (position > end_of(d) || position < d->first) {
+        d->first = position;
+        d->n_slots = d->n_known = 0;
+    } else if (position >= d->first + d->n_slots) {
+        d->n_known = position - d->first - d->n_slots;
+    } else {
+        d->n_slots = position - d->first;
+        d->n_known = 0;
+    }
+    cuda_keep(d->slots, d->n_slots);
+}
+
+void cuda_draft_forget(struct backend_state *s) {
+    struct cuda_draft_state *d = s->drafts;
+    if (!d) return;
+    d->first = d->n_slots = d->n_known = 0;
+    cuda_keep(d->slots, 0);
+}
+
+void cuda_draft_keep(struct backend_state *s, int n) {
+    if (s->drafts && n < end_of(s->drafts)) go_to(s->drafts, n);
+}
+
+bool cuda_draft_lags(const struct backend_state *s, int position) {
+    const struct cuda_draft_state *d = s->drafts;
+    return d && !d->failed && (d->n_known == 0 || end_of(d) != position);
+}
+
+static cu_address next_hidden(const struct backend_state *s) {
+    return s->drafts->hidden + (cu_address)s->drafts->n_known * hidden_bytes(s->backend);
+}
+
+cu_address cuda_draft_hidden(struct backend_state *s, int position) {
+    if (!s->drafts) return 0;
+    go_to(s->drafts, position);
+    return next_hidden(s);
+}
+
+enum reel_status cuda_draft_queue_copy(struct backend_state *s, int n, struct reel_error *err) {
+    const struct backend *b = s->backend;
+    if (!s->drafts) return REEL_OK;
+    return cuda_queue_copy(&b->gpu, next_hidden(s), cuda_prefill_h(b, 0),
+                           (size_t)n * hidden_bytes(b), err);
+}
+
+/* From here on the layer is silent; what the session does shows whether the device is well. */
+static void fail(struct backend_state *s) {
+    cuda_draft_forget(s);
+    s->drafts->failed = true;
+}
+
+void cuda_draft_saw(struct backend_state *s, int position, const int32_t *ids, int n, bool raw) {
+    struct cuda_draft_state *d = s->drafts;
+    struct reel_error why = { 0 };
+    if (!d || d->failed) return;
+    if (!ids) {
+        go_to(d, position + n);
+        return;
+    }
+    memcpy(d->ids + d->n_known, ids, (size_t)n * sizeof *ids);
+    for (int i = 0; i < n; i++)
+        d->raw[d->n_known + i] = raw;
+    d->n_known += n;
+    if (d->n_known > WAITING && make_slots(s, d->n_known - 1, &why) != REEL_OK) fail(s);
+}
+
+/* Guesses until `most` are there; with logits, those that the last of them came from. */
+static enum reel_status guess_all(struct backend_state *s, int32_t *ids, int most, bool logits,
+                                  struct reel_error *err) {
+    struct cuda_draft_state *d = s->drafts;
+    const struct states known = known_states(s, 0, d->n_known), told = { 1, d->told, 0 };
+    enum reel_status status = queue_inputs(s, d->ids + 1, &known, err);
+    if (status == REEL_OK)
+        status = run_slots(d, d->n_slots, d->n_known, logits && most == 1, &ids[0], err);
+    if (status != REEL_OK) return status;
+    d->n_slots += d->n_known;
+    d->n_known = 0;
+    for (int i = 1; i < most && status == REEL_OK; i++) {
+        status = queue_inputs(s, &ids[i - 1], &told, err);
+        if (status == REEL_OK)
+            status = run_slots(d, d->n_slots + i - 1, 1, logits && i == most - 1, &ids[i], err);
+    }
+    return status;
+}
+
+int cuda_guess(struct backend_state *s, int position, int32_t id, int32_t *ids, int most,
+               float *logits) {
+    struct cuda_draft_state *d = s->drafts;
+    struct reel_error why = { 0 };
+    if (!d || d->failed || cuda_draft_lags(s, position)) return 0;
+    /* the slots of all guesses but the last have room */
+    most = int_min(most, d->slots->max_positions - d->n_slots - d->n_known + 1);
+    if (most < 1) return 0;
+    d->ids[d->n_known] = id;
+    enum reel_status status = guess_all(s, ids, most, logits != NULL, &why);
+    if (status == REEL_OK && logits)
+        status = cuda_download(&s->backend->gpu, logits, d->slots->out,
+                               (size_t)d->slots->backend->model->config.vocab * sizeof *logits,
+                               NULL, &why);
+    if (status == REEL_OK) return most;
+    fail(s);
+    return 0;
+}

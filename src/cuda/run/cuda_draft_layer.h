@@ -1,0 +1,51 @@
+/* The draft layer of a model on the GPU (docs/SPECULATION.md): guesses of the ids that follow. The
+ * layer is a model of its own, of one layer, in whose launches positions are slots; a slot is made
+ * of a position's hidden state and the id behind it (kernels/draft_input.cu). It is opened when the
+ * first session asks for guesses. A session that follows takes note of what was evaluated, and
+ * makes slots when it is asked for a guess or has many to make. Nothing here changes what the
+ * session says; where the layer fails, it guesses no more. */
+#ifndef REEL_CUDA_CUDA_DRAFT_LAYER_H
+#define REEL_CUDA_CUDA_DRAFT_LAYER_H
+
+#include "base/error.h"
+#include "cuda/driver/driver.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct backend;
+struct backend_state;
+struct cuda_draft_layer; /* a model's */
+struct cuda_draft_state; /* a session's */
+
+/* Whether the model has a draft layer that runs here. */
+bool cuda_guesses(const struct backend *b);
+void cuda_draft_layer_close(struct backend *b);
+
+/* As backend_ops have them. The first call on a model compiles and loads. */
+enum reel_status cuda_guess_begin(struct backend_state *s, struct reel_error *err);
+int cuda_guess(struct backend_state *s, int position, int32_t id, int32_t *ids, int most,
+               float *logits);
+
+/* From here on these take a session that may follow or not. */
+
+void cuda_draft_state_close(struct backend_state *s);
+/* The session holds something else. */
+void cuda_draft_forget(struct backend_state *s);
+/* Positions from n on are not needed any more. */
+void cuda_draft_keep(struct backend_state *s, int n);
+
+/* Where launches that evaluate positions from `position` on leave their hidden states, f32
+ * [gpu_most_given, hidden]. 0: the session does not follow. */
+cu_address cuda_draft_hidden(struct backend_state *s, int position);
+/* Whether a session follows, and its layer does not know what lies before `position`: it will when
+ * the id there has been through a pass. */
+bool cuda_draft_lags(const struct backend_state *s, int position);
+/* Puts a copy of the residual streams that a prompt's launch of n tokens leaves (cuda_prefill.h)
+ * there; it belongs right behind that launch, with b->mutex held. */
+enum reel_status cuda_draft_queue_copy(struct backend_state *s, int n, struct reel_error *err);
+/* Those n positions had these ids, or embeddings where ids is NULL. raw: what lies there is
+ * residual streams; else they are behind the final norm. */
+void cuda_draft_saw(struct backend_state *s, int position, const int32_t *ids, int n, bool raw);
+
+#endif
