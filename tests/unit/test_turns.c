@@ -273,14 +273,15 @@ static void wait_until_got(struct three *t) {
         nap(1);
 }
 
-static void who_waits_has_a_turn_that_is_handed_on(void **state) {
-    (void)state;
+/* Returns whether it was seen before the first turn was over by itself, which it is after 20 ms: on
+ * a busy machine perhaps before this thread has looked. */
+static bool hand_on_to_who_waits(void) {
     struct three t;
     three_open(&t, true);
     three_want(&t);
     nap(5);
     assert_false(atomic_load(&t.got));
-    assert_false(turn_is_over(&t.first)); /* of 20 ms */
+    const bool in_time = !turn_is_over(&t.first);
     turn_hand_on(&t.first);
     assert_true(turn_is_over(&t.first));
     wait_until_got(&t);
@@ -288,6 +289,15 @@ static void who_waits_has_a_turn_that_is_handed_on(void **state) {
     turn_give(&t.third);
     turn_give(&t.first);
     turns_close(t.turns);
+    return in_time;
+}
+
+static void who_waits_has_a_turn_that_is_handed_on(void **state) {
+    enum { TRIES = 100 };
+    (void)state;
+    for (int i = 0; i < TRIES; i++)
+        if (hand_on_to_who_waits()) return;
+    fail_msg("the first turn was over each time before it was handed on");
 }
 
 static void who_comes_has_a_turn_that_is_handed_on(void **state) {
