@@ -308,6 +308,39 @@ static void a_layer_that_cannot_be_made_is_an_error(void **state) {
     reel_session_close(s);
 }
 
+/* Whatever call of the driver fails while the layer is opened: it is said, and nothing is left. */
+static void opening_the_layer_may_fail_anywhere(void **state) {
+    const struct reel_session_options options = { .size = sizeof options,
+                                                  .max_context = CONTEXT,
+                                                  .speculation = REEL_SPECULATION_MTP };
+    int n_calls = 0, n_failed = 0;
+    (void)state;
+    for (int n = 0; n <= n_calls; n += n == 0 || getenv("REEL_SOAK") ? 1 : n_calls / 5 + 1) {
+        struct reel_session *s = NULL;
+        reel_model_close(f.gpu);
+        open_gpu();
+        const int before = f.sim.cuda->n_calls;
+        f.sim.cuda->failed_call = NULL;
+        f.sim.cuda->fail_call = n, f.sim.cuda->fail_with = 2; /* out of memory */
+        const enum reel_status status = reel_session_open(&s, f.gpu, &options, &f.err);
+        f.sim.cuda->fail_call = 0;
+        if (n == 0) good(status), n_calls = f.sim.cuda->n_calls - before;
+        n_failed += status != REEL_OK;
+        assert_true(status == REEL_OK || f.err.text[0] != '\0');
+        reel_session_close(s);
+        reel_model_close(f.gpu);
+        /* a call that frees could not be made where entering its context failed */
+        const char *failed = f.sim.cuda->failed_call;
+        const bool kept = status == REEL_OK && failed && !strcmp(failed, "cuCtxPushCurrent_v2");
+        const struct fake_live *left = &f.sim.cuda->leaked;
+        assert_in_range(left->allocations + left->host_allocations + left->modules + left->streams,
+                        0, kept);
+        f.gpu = NULL;
+    }
+    assert_true(n_failed > 0);
+    open_gpu();
+}
+
 /* A launch for the layer that fails costs its guesses alone. */
 static void a_guess_that_fails_costs_no_id(void **state) {
     struct kind k = { .n_prompt = 21, .n_new = 8 };
@@ -345,6 +378,7 @@ int main(void) {
         cmocka_unit_test(ids_are_those_without),
         cmocka_unit_test(a_guess_that_fails_costs_no_id),
         cmocka_unit_test(a_layer_that_cannot_be_made_is_an_error),
+        cmocka_unit_test(opening_the_layer_may_fail_anywhere),
         cmocka_unit_test(mutations_are_seen),
     };
     return cmocka_run_group_tests(tests, start, stop);
