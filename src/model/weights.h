@@ -74,7 +74,7 @@ struct weights {
     } coded;
     struct draft_weights draft; /* not in n_parameters and n_bytes: no id needs it */
     int n_skipped; /* tensors that belong to the model and are not run: its vision tower, */
-    uint64_t skipped_bytes; /* and draft layers where there are several, or in GGUF files */
+    uint64_t skipped_bytes; /* and draft layers where there are several, or which are not whole */
 };
 
 /* Finds every tensor under the names of the container (Hugging Face or GGUF), checks type and

@@ -31,7 +31,7 @@ enum reel_status guesses_begin_layer(const struct reel_model *model, struct back
         return err_set(
             err, REEL_E_UNSUPPORTED,
             "%s has a draft layer that does not run on this device; it runs on the CPU's "
-            "fast paths, and on a GPU that has the model to itself",
+            "fast paths and on one GPU",
             name_of(model));
     return err_set(err, REEL_E_UNSUPPORTED,
                    "%s has no draft layer that runs (tensors \"mtp.*\" of one layer, or "
