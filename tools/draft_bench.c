@@ -1,19 +1,20 @@
 /* draft_bench MODEL DRAFT [DEVICE [GPU_OPTIONS [CACHE [IDS [POSITION]]]]]: what a draft model is
- * worth, of which a given share of the guesses is right. Both models run as they do for anybody who
- * generates with a draft model: the draft model decodes, and the other one checks. But each guess
- * is then replaced, by the id that comes there with the chance given and by another else: models
- * of synthetic weights guess nothing right. A table of tab-separated values; exit status 1 where
- * ids differ from those without drafts.
+ * worth, of which a given share of the guesses is right; with a DRAFT of "-", the model's own draft
+ * layer. All run as they do for anybody who generates so: the draft model decodes, or the layer
+ * guesses, and the model checks. But each guess is then replaced, by the id that comes there with
+ * the chance given and by another else: models of synthetic weights guess nothing right. A table
+ * of tab-separated values; exit status 1 where ids differ from those without drafts.
  *
  *   position    how long the prompt is: POSITION, or 32 and 4,000
  *   ids         greedy, or drawn: then none repeat, and auto has nothing else to guess from
- *   guesses     of a pass; "auto": as many as are measured to be fastest; "-": no draft model
+ *   guesses     of a pass; "auto": as many as are measured to be fastest; "-": none
  *   right       the chance of a guess
- *   us a round  of the draft model's guesses and the pass that checks them; of "-": of a pass
+ *   us a round  of the guesses and the pass that checks them; of "-": of a pass
  *   us a guess  of that for one guess, with its share of the launch
  *
  * Each line is the best of three runs of IDS (160) ids. Those of 0.75 come first, as time may be
  * over before the others have come. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "runtime/session.h"
 
@@ -24,14 +25,16 @@
 enum { ROUNDS = 3, WARM = 16, MOST_IDS = 4000 };
 
 static struct bench {
-    struct reel_model *model, *draft;
-    struct reel_model oracle; /* the draft model with calls of its own */
+    struct reel_model *model, *draft; /* draft: NULL where the model's draft layer guesses */
+    struct reel_model oracle;         /* whichever guesses, with calls of its own */
     struct backend_ops ops;
     double right;
     struct reel_sampling sampling;
     int n, n_prompt, position; /* position: of all, or 0 */
     int32_t *prompt, *ids;     /* what comes behind the prompt: [WARM + n] */
     double alone_us;
+    double layer_ms; /* that the draft layer took for n_layer guesses */
+    int n_layer;
     bool differs;
 } b;
 
@@ -81,6 +84,16 @@ static enum reel_status oracle_eval(struct backend_state *state, const struct ba
     return status;
 }
 
+static int oracle_guess(struct backend_state *state, int position, int32_t id, int32_t *ids,
+                        int most, float *logits) {
+    const double start = clock_ms();
+    const int n = b.model->ops->guess(state, position, id, ids, most, logits);
+    b.layer_ms += clock_ms() - start, b.n_layer += n;
+    for (int i = 0; i < n; i++)
+        ids[i] = oracle(position + 1 + i);
+    return n;
+}
+
 /* ---- runs ---- */
 
 struct figures {
@@ -115,9 +128,10 @@ static enum reel_status run_once(struct reel_session *s, enum reel_speculation s
     enum reel_status status = reel_session_truncate(s, 0, err);
     if (status == REEL_OK) status = reel_session_sync(s, b.prompt, b.n_prompt, NULL, err);
     if (status == REEL_OK) status = generate(s, WARM, speculation, most, &warm, err);
+    b.layer_ms = b.n_layer = 0;
     if (status == REEL_OK) status = generate(s, b.n, speculation, most, &f->result, err);
     f->ms = f->result.total_ms;
-    f->guess_ms = s->draft ? s->draft->step_ms : 0;
+    f->guess_ms = s->draft ? s->draft->step_ms : b.n_layer ? b.layer_ms / b.n_layer : 0;
     if (status != REEL_OK) return status;
     const size_t n_bytes = (size_t)(WARM + b.n) * sizeof *b.ids;
     const int32_t *made = reel_session_ids(s) + b.n_prompt;
@@ -130,16 +144,17 @@ static enum reel_status run_once(struct reel_session *s, enum reel_speculation s
 
 static enum reel_status run(enum reel_speculation speculation, int most, double right,
                             struct reel_error *err) {
+    const bool speculates = speculation != REEL_SPECULATION_OFF;
+    const struct reel_model *model = speculates && !b.draft ? &b.oracle : b.model;
     const struct reel_session_options o = { .size = sizeof o,
                                             .max_context = b.n_prompt + WARM + b.n + 8,
-                                            .draft_model = speculation == REEL_SPECULATION_OFF
-                                                               ? NULL
-                                                               : &b.oracle };
+                                            .draft_model =
+                                                speculates && b.draft ? &b.oracle : NULL };
     struct reel_session *s = NULL;
     struct figures best = { .ms = 1e30 };
     char guesses[12] = "auto", chance[12] = "-";
     b.right = right;
-    enum reel_status status = reel_session_open(&s, b.model, &o, err);
+    enum reel_status status = reel_session_open(&s, model, &o, err);
     for (int round = 0; round < ROUNDS && status == REEL_OK; round++) {
         struct figures f = { 0 };
         status = run_once(s, speculation, most, &f, err);
@@ -173,14 +188,15 @@ enum { N_GREEDY = 5, N_DRAWN = 2 };
 
 static enum reel_status bench_from(int n_prompt, double right, bool drawn, struct reel_error *err) {
     const int n = drawn ? N_DRAWN : N_GREEDY, *guesses = drawn ? drawn_guesses : greedy_guesses;
+    const enum reel_speculation kind = b.draft ? REEL_SPECULATION_DRAFT : REEL_SPECULATION_MTP;
     b.n_prompt = n_prompt;
     b.sampling = (struct reel_sampling){ .size = sizeof b.sampling,
                                          .temperature = drawn ? 1.0F : 0.0F,
                                          .seed = 7 };
     enum reel_status status = run(REEL_SPECULATION_OFF, 0, 0, err);
     for (int i = 0; i < n && status == REEL_OK; i++)
-        status = run(guesses[i] ? REEL_SPECULATION_DRAFT : REEL_SPECULATION_AUTO, guesses[i], right,
-                     err);
+        if (guesses[i] || b.draft)
+            status = run(guesses[i] ? kind : REEL_SPECULATION_AUTO, guesses[i], right, err);
     return status;
 }
 
@@ -202,6 +218,18 @@ static enum reel_status bench_all(struct reel_error *err) {
             status = bench_from(n_prompt, shares[i / 4], i % 2, err);
     }
     return status;
+}
+
+static void replace_guesses(void) {
+    b.oracle = b.draft ? *b.draft : *b.model;
+    b.ops = *b.oracle.ops;
+    if (!b.draft)
+        b.ops.guess = oracle_guess;
+    else if (b.ops.decode)
+        b.ops.decode = oracle_decode;
+    else
+        b.ops.eval = oracle_eval;
+    b.oracle.ops = &b.ops;
 }
 
 int main(int argc, char **argv) {
@@ -226,16 +254,11 @@ int main(int argc, char **argv) {
         fprintf(stderr, "draft_bench: IDS is %s; allowed are 1 to %d\n", argv[6], MOST_IDS);
         return 2;
     }
-    enum reel_status status = reel_model_open(&b.draft, argv[2], &o, &err);
+    enum reel_status status = REEL_OK;
+    if (strcmp(argv[2], "-") != 0) status = reel_model_open(&b.draft, argv[2], &o, &err);
     if (status == REEL_OK) status = reel_model_open(&b.model, argv[1], &o, &err);
     if (status == REEL_OK) {
-        b.ops = *b.draft->ops;
-        if (b.ops.decode)
-            b.ops.decode = oracle_decode;
-        else
-            b.ops.eval = oracle_eval;
-        b.oracle = *b.draft;
-        b.oracle.ops = &b.ops;
+        replace_guesses();
         status = bench_all(&err);
     }
     if (status != REEL_OK) fprintf(stderr, "draft_bench: %s\n", err.text);
