@@ -390,7 +390,7 @@ DEV void columns_gather_sum(struct worker *w, int exchange, float (*h)[2 * SLICE
         }
         NO_UNROLL
         for (;;) {
-            int ok = 1;
+            u32 off = 0;
             UNROLL
             for (int i = 0; i < CHUNK; i++) {
                 const int column = i / SLICE, turn = i % SLICE;
@@ -403,9 +403,9 @@ DEV void columns_gather_sum(struct worker *w, int exchange, float (*h)[2 * SLICE
             for (int i = 0; i < CHUNK; i++) {
                 UNROLL
                 for (int g = 0; g < P_GROUPS; g++)
-                    ok &= word_is24(v[i][g], w->epoch);
+                    off |= word_off24(v[i][g], w->epoch);
             }
-            if (warp_all(ok | w->dead)) break;
+            if (warp_all(off == 0 || w->dead)) break;
             wait_failed(w, &polls, kind, w->epoch & 0xffffu, (u32)(v[0][0] >> 48));
         }
         UNROLL
@@ -447,7 +447,7 @@ DEV void columns_gather_pairs(struct worker *w, int exchange, int n, u32 *to, en
             v[i][0] = v[i][1] = word_make(0, w->epoch);
         NO_UNROLL
         for (;;) {
-            int ok = 1;
+            u32 off = 0;
             UNROLL
             for (int i = 0; i < TURNS; i++) {
                 const int at = first + i * CONSUMER_THREADS + thread, column = at / (n / 2), word = at % (n / 2) * 2;
@@ -456,8 +456,8 @@ DEV void columns_gather_pairs(struct worker *w, int exchange, int n, u32 *to, en
             }
             UNROLL
             for (int i = 0; i < TURNS; i++)
-                ok &= word_is(v[i][0], w->epoch) & word_is(v[i][1], w->epoch);
-            if (warp_all(ok | w->dead)) break;
+                off |= word_off(v[i][0], w->epoch) | word_off(v[i][1], w->epoch);
+            if (warp_all(off == 0 || w->dead)) break;
             wait_failed(w, &polls, kind, w->epoch, (u32)(v[0][0] >> 32));
         }
         UNROLL

@@ -285,7 +285,7 @@ DEV void run_poll(struct worker *w, const struct delta_run *r, struct run_input 
     }
     NO_UNROLL
     for (;;) {
-        int ok = 1;
+        u32 off = 0;
         UNROLL
         for (int i = 0; i < STEPS; i++) {
             struct run_input *in = inputs + i;
@@ -307,12 +307,12 @@ DEV void run_poll(struct worker *w, const struct delta_run *r, struct run_input 
             struct run_input *in = inputs + i;
             UNROLL
             for (int n = 0; n < KEY_QUADS; n++)
-                ok &= pair_is(in->q[n], w->epoch) & pair_is(in->k[n], w->epoch);
+                off |= pair_off(in->q[n], w->epoch) | pair_off(in->k[n], w->epoch);
             UNROLL
             for (int n = 0; n < RUN; n++)
-                ok &= word_is24(in->v[n], w->epoch);
+                off |= word_off24(in->v[n], w->epoch);
         }
-        if (warp_all(ok | w->dead)) break;
+        if (warp_all(off == 0 || w->dead)) break;
         wait_failed(w, &polls, WAIT_MIX, w->epoch & 0xffffu, (u32)(inputs[0].v[0] >> 48));
     }
 }
@@ -551,7 +551,7 @@ DEV void heads_gather(struct worker *w, int first, int item, u64 (*v)[HEAD_TURNS
     }
     NO_UNROLL
     for (;;) {
-        int ok = 1;
+        u32 off = 0;
         UNROLL
         for (int b = 0; b < HEAD_BATCH; b++) {
             const struct head_item i = head_item_at(w, item + b);
@@ -565,9 +565,9 @@ DEV void heads_gather(struct worker *w, int first, int item, u64 (*v)[HEAD_TURNS
         for (int b = 0; b < HEAD_BATCH; b++) {
             UNROLL
             for (int n = 0; n < HEAD_TURNS; n++)
-                ok &= word_is24(v[b][n], w->epoch);
+                off |= word_off24(v[b][n], w->epoch);
         }
-        if (warp_all(ok | w->dead)) break;
+        if (warp_all(off == 0 || w->dead)) break;
         wait_failed(w, &polls, kind, w->epoch & 0xffffu, (u32)(v[0][0] >> 48));
     }
 }

@@ -156,7 +156,7 @@ DEV void rows_poll(struct worker *w, struct asked_row *r) {
     u32 polls = 0;
     NO_UNROLL
     for (;;) {
-        int ok = 1;
+        u32 off = 0;
         UNROLL
         for (int i = 0; i < ROWS_AT_ONCE; i++) {
             UNROLL
@@ -170,9 +170,9 @@ DEV void rows_poll(struct worker *w, struct asked_row *r) {
         }
         UNROLL
         for (int i = 0; i < ROWS_AT_ONCE * ROPE_TURNS; i++)
-            ok &= word_is(r[i / ROPE_TURNS].words[i % ROPE_TURNS][0], w->epoch) &
-                  word_is(r[i / ROPE_TURNS].words[i % ROPE_TURNS][1], w->epoch);
-        if (warp_all(ok | w->dead)) break;
+            off |= word_off(r[i / ROPE_TURNS].words[i % ROPE_TURNS][0], w->epoch) |
+                   word_off(r[i / ROPE_TURNS].words[i % ROPE_TURNS][1], w->epoch);
+        if (warp_all(off == 0 || w->dead)) break;
         wait_failed(w, &polls, WAIT_QKV, w->epoch, (u32)(r[0].words[0][0] >> 32));
     }
 }

@@ -9,10 +9,10 @@
 #include "mma.cuh"
 #include "shared.cuh"
 
-/* Whether a word that was read has this epoch. A word has 32 bits of epoch, or 16 with `is24`, as it then carries two
- * values of 24 bits. */
-DEV int word_came(const struct worker *w, u64 word, const int is24) {
-    return is24 ? word_is24(word, w->epoch) : word_is(word, w->epoch);
+/* In what a word that was read differs from one of this epoch (word_off). A word has 32 bits of epoch, or 16 with
+ * `is24`, as it then carries two values of 24 bits. */
+DEV u32 word_missing(const struct worker *w, u64 word, const int is24) {
+    return is24 ? word_off24(word, w->epoch) : word_off(word, w->epoch);
 }
 
 /* Waits for the first `have` words of an exchange. Word i * 32 + lane goes to v[i]; words from `have` on are 0 with
@@ -25,15 +25,15 @@ DEV void words_gather(struct worker *w, const u64 *from, u64 *v, const int regis
         v[i] = is24 ? (u64)(w->epoch & 0xffffu) << 48 : word_make(0, w->epoch);
     NO_UNROLL
     for (;;) {
-        int ok = 1;
+        u32 off = 0;
         UNROLL
         for (int i = 0; i < registers; i++)
-            if (i * LANES + w->lane < have && (!polls || !word_came(w, v[i], is24)))
+            if (i * LANES + w->lane < have && (!polls || word_missing(w, v[i], is24)))
                 v[i] = word_load(from + i * LANES + w->lane);
         UNROLL
         for (int i = 0; i < registers; i++)
-            ok &= word_came(w, v[i], is24);
-        if (warp_all(ok | w->dead)) break;
+            off |= word_missing(w, v[i], is24);
+        if (warp_all(off == 0 || w->dead)) break;
         wait_failed(w, &polls, kind, is24 ? w->epoch & 0xffffu : w->epoch, (u32)(v[0] >> (is24 ? 48 : 32)));
     }
 }
@@ -73,7 +73,7 @@ DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind
         }
         NO_UNROLL
         for (;;) {
-            int ok = 1;
+            u32 off = 0;
             UNROLL
             for (int i = 0; i < CHUNK; i++) {
                 UNROLL
@@ -86,9 +86,9 @@ DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind
             for (int i = 0; i < CHUNK; i++) {
                 UNROLL
                 for (int g = 0; g < P_GROUPS; g++)
-                    ok &= word_is24(v[i][g], w->epoch);
+                    off |= word_off24(v[i][g], w->epoch);
             }
-            if (warp_all(ok | w->dead)) break;
+            if (warp_all(off == 0 || w->dead)) break;
             wait_failed(w, &polls, kind, w->epoch & 0xffffu, (u32)(v[0][0] >> 48));
         }
         UNROLL

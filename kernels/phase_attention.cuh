@@ -147,7 +147,7 @@ DEV void row_poll(struct worker *w, const u64 *from, u32 (*x)[2]) {
         v[n][0] = v[n][1] = word_make(0, w->epoch);
     NO_UNROLL
     for (;;) {
-        int ok = 1;
+        u32 off = 0;
         UNROLL
         for (int n = 0; n < ROPE_TURNS; n++)
             if (n * LANES + w->lane < ROPE_WORDS) {
@@ -157,8 +157,8 @@ DEV void row_poll(struct worker *w, const u64 *from, u32 (*x)[2]) {
             }
         UNROLL
         for (int n = 0; n < ROPE_TURNS; n++)
-            ok &= word_is(v[n][0], w->epoch) & word_is(v[n][1], w->epoch);
-        if (warp_all(ok | w->dead)) break;
+            off |= word_off(v[n][0], w->epoch) | word_off(v[n][1], w->epoch);
+        if (warp_all(off == 0 || w->dead)) break;
         wait_failed(w, &polls, WAIT_QKV, w->epoch, (u32)(v[0][0] >> 32));
     }
     UNROLL

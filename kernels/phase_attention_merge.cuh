@@ -222,7 +222,7 @@ DEV void members_poll(struct worker *w, struct member_words *v, int first, int m
     }
     NO_UNROLL
     for (;;) {
-        int ok = 1;
+        u32 off = 0;
         UNROLL
         for (int n = 0; n < MEMBER_TURNS; n++) {
             const int member = first + n * UNIT_MEMBERS + w->lane / UNIT_LANES;
@@ -234,8 +234,8 @@ DEV void members_poll(struct worker *w, struct member_words *v, int first, int m
         }
         UNROLL
         for (int n = 0; n < MEMBER_TURNS; n++)
-            ok &= word_is24(v->o[n][0], w->epoch) & word_is24(v->o[n][1], w->epoch) & word_is(v->lse[n], w->epoch);
-        if (warp_all(ok | w->dead)) break;
+            off |= word_off24(v->o[n][0], w->epoch) | word_off24(v->o[n][1], w->epoch) | word_off(v->lse[n], w->epoch);
+        if (warp_all(off == 0 || w->dead)) break;
         wait_failed(w, &polls, WAIT_ATTENTION, w->epoch, (u32)(v->lse[0] >> 32));
     }
 }
@@ -314,7 +314,7 @@ DEV void merged_gather(struct worker *w) {
         v[n][0] = v[n][1] = word_make(0, w->epoch);
     NO_UNROLL
     for (;;) {
-        int ok = 1;
+        u32 off = 0;
         UNROLL
         for (int n = 0; n < TURNS; n++) {
             const int word = 2 * (n * CONSUMER_THREADS + thread);
@@ -323,8 +323,8 @@ DEV void merged_gather(struct worker *w) {
         }
         UNROLL
         for (int n = 0; n < TURNS; n++)
-            ok &= word_is(v[n][0], w->epoch) & word_is(v[n][1], w->epoch);
-        if (warp_all(ok | w->dead)) break;
+            off |= word_off(v[n][0], w->epoch) | word_off(v[n][1], w->epoch);
+        if (warp_all(off == 0 || w->dead)) break;
         wait_failed(w, &polls, WAIT_ATTENTION, w->epoch, (u32)(v[0][0] >> 32));
     }
     UNROLL

@@ -100,6 +100,7 @@ struct delta_input {
 };
 
 DEV int pair_is(const u64 *words, u32 epoch) { return word_is24(words[0], epoch) & word_is24(words[1], epoch); }
+DEV u32 pair_off(const u64 *words, u32 epoch) { return word_off24(words[0], epoch) | word_off24(words[1], epoch); }
 
 /* Waits for q, k and v of the columns of a batch. */
 DEV void inputs_poll(struct worker *w, const struct delta_column *c, struct delta_input *in) {
@@ -114,7 +115,7 @@ DEV void inputs_poll(struct worker *w, const struct delta_column *c, struct delt
     }
     NO_UNROLL
     for (;;) {
-        int ok = 1;
+        u32 off = 0;
         UNROLL
         for (int p = 0; p < DELTA_BATCH; p++) {
             const u64 *q = from + c[p].key_head * (M_KEY_DIM / 2), *k = q + P_GROUP_KEY / 2;
@@ -130,12 +131,12 @@ DEV void inputs_poll(struct worker *w, const struct delta_column *c, struct delt
         }
         UNROLL
         for (int p = 0; p < DELTA_BATCH; p++) {
-            ok &= word_is24(in[p].v, w->epoch);
+            off |= word_off24(in[p].v, w->epoch);
             UNROLL
             for (int n = 0; n < KEY_QUADS; n++)
-                ok &= pair_is(in[p].q[n], w->epoch) & pair_is(in[p].k[n], w->epoch);
+                off |= pair_off(in[p].q[n], w->epoch) | pair_off(in[p].k[n], w->epoch);
         }
-        if (warp_all(ok | w->dead)) break;
+        if (warp_all(off == 0 || w->dead)) break;
         wait_failed(w, &polls, WAIT_MIX, w->epoch & 0xffffu, (u32)(in[0].v >> 48));
     }
 }

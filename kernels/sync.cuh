@@ -345,4 +345,9 @@ DEV int word_is(u64 word, u32 epoch) { return (u32)(word >> 32) == epoch; }
 DEV u64 word_make24(float low, float high, u32 epoch) { return (u64)(epoch & 0xffffu) << 48 | float24_pair(low, high); }
 DEV int word_is24(u64 word, u32 epoch) { return (u32)(word >> 48) == (epoch & 0xffffu); }
 
+/* In what a word's epoch differs from the one that is waited for: 0 where the word is there. Who waits for several
+ * words takes the bits of all together and looks at them once; comparisons of each would wait for one another. */
+DEV u32 word_off(u64 word, u32 epoch) { return (u32)(word >> 32) ^ epoch; }
+DEV u32 word_off24(u64 word, u32 epoch) { return ((u32)(word >> 32) ^ epoch << 16) >> 16; }
+
 #endif

@@ -39,7 +39,7 @@ DEV void h_gather(struct worker *w, int exchange, float (*h)[2 * SLICE], enum wa
             v[i][0] = v[i][1] = word_make(0, w->epoch);
         NO_UNROLL
         for (;;) {
-            int ok = 1;
+            u32 off = 0;
             UNROLL
             for (int i = 0; i < CHUNK; i++) {
                 const int column = (first + i) / SLICE, turn = (first + i) % SLICE;
@@ -49,8 +49,8 @@ DEV void h_gather(struct worker *w, int exchange, float (*h)[2 * SLICE], enum wa
             }
             UNROLL
             for (int i = 0; i < CHUNK; i++)
-                ok &= word_is(v[i][0], w->epoch) & word_is(v[i][1], w->epoch);
-            if (warp_all(ok | w->dead)) break;
+                off |= word_off(v[i][0], w->epoch) | word_off(v[i][1], w->epoch);
+            if (warp_all(off == 0 || w->dead)) break;
             wait_failed(w, &polls, kind, w->epoch, (u32)(v[0][0] >> 32));
         }
         UNROLL
@@ -93,15 +93,15 @@ DEV void sums_reduce(struct worker *w, int from, int to, float (*kept)[2], enum 
                 v[g] = (u64)(w->epoch & 0xffffu) << 48;
             NO_UNROLL
             for (;;) {
-                int ok = 1;
+                u32 off = 0;
                 UNROLL
                 for (int g = 0; g < CHUNK; g++)
                     if (r.there && first + g < P_GROUPS && (!polls || !word_is24(v[g], w->epoch)))
                         v[g] = word_load(words + (first + g) * (M_HIDDEN / 2));
                 UNROLL
                 for (int g = 0; g < CHUNK; g++)
-                    ok &= word_is24(v[g], w->epoch);
-                if (warp_all(ok | w->dead)) break;
+                    off |= word_off24(v[g], w->epoch);
+                if (warp_all(off == 0 || w->dead)) break;
                 wait_failed(w, &polls, kind, w->epoch & 0xffffu, (u32)(v[0] >> 48));
             }
             UNROLL

@@ -19,20 +19,20 @@
 static const struct mutation decode[] = {
     /* words taken without their epoch */
     { "qkv",
-      { IN("phase_attention.cuh", "word_is(v[n][0], w->epoch) & word_is(v[n][1], w->epoch)",
-           "(v[n][0] >> 32 && v[n][1] >> 32)") } },
+      { IN("phase_attention.cuh", "word_off(v[n][0], w->epoch) | word_off(v[n][1], w->epoch)",
+           "!(v[n][0] >> 32 && v[n][1] >> 32)") } },
     { "attention",
       { IN("phase_attention_merge.cuh",
-           "word_is24(v->o[n][0], w->epoch) & word_is24(v->o[n][1], w->epoch)",
-           "(v->o[n][0] >> 48 && v->o[n][1] >> 48)") } },
+           "word_off24(v->o[n][0], w->epoch) | word_off24(v->o[n][1], w->epoch)",
+           "!(v->o[n][0] >> 48 && v->o[n][1] >> 48)") } },
     { "gated",
-      { IN("exchange.cuh", "ok &= word_came(w, v[i], is24);",
-           "ok &= is24 ? word_came(w, v[i], 1) : v[i] >> 32 != 0;") } },
+      { IN("exchange.cuh", "off |= word_missing(w, v[i], is24);",
+           "off |= is24 ? word_missing(w, v[i], 1) : !(v[i] >> 32);") } },
     { "best",
       { IN("best.cuh", "word_is(key, w->epoch) & word_is(id, w->epoch)",
            "key >> 32 && id >> 32") } },
     { "sums of out and down",
-      { IN("exchange.cuh", "ok &= word_is24(v[i][g], w->epoch);", "ok &= v[i][g] >> 48 != 0;"),
+      { IN("exchange.cuh", "off |= word_off24(v[i][g], w->epoch);", "off |= !(v[i][g] >> 48);"),
         IN("exchange.cuh", "(!polls || !word_is24(v[i][g], w->epoch))", "1") } },
     /* keys and values fetched too early */
     { "K/V not waiting for the token's end",
@@ -540,11 +540,11 @@ LIST(limits, limits, 3);
 
 /* of two hops: words taken without their epoch */
 #define REDUCED_EARLY                                                                              \
-    IN("two_hops.cuh", "ok &= word_is24(v[g], w->epoch);", "ok &= v[g] >> 48 != 0;"),              \
+    IN("two_hops.cuh", "off |= word_off24(v[g], w->epoch);", "off |= !(v[g] >> 48);"),             \
         IN("two_hops.cuh", "(!polls || !word_is24(v[g], w->epoch))", "1")
 #define H_EARLY                                                                                    \
-    IN("two_hops.cuh", "word_is(v[i][0], w->epoch) & word_is(v[i][1], w->epoch)",                  \
-       "(v[i][0] >> 32 && v[i][1] >> 32)")
+    IN("two_hops.cuh", "word_off(v[i][0], w->epoch) | word_off(v[i][1], w->epoch)",                \
+       "!(v[i][0] >> 32 && v[i][1] >> 32)")
 
 /* ---- decode.cu with sums in two hops: test_sim_orders.c ---- */
 
@@ -579,8 +579,8 @@ static const struct mutation columns[] = {
     { "sums of a column's out and down", { REDUCED_EARLY } },
     { "a column's h, attention and gated values",
       { H_EARLY,
-        EVERYWHERE("columns.cuh", "word_is(v[i][0], w->epoch) & word_is(v[i][1], w->epoch)",
-                   "(v[i][0] >> 32 && v[i][1] >> 32)") } },
+        EVERYWHERE("columns.cuh", "word_off(v[i][0], w->epoch) | word_off(v[i][1], w->epoch)",
+                   "!(v[i][0] >> 32 && v[i][1] >> 32)") } },
     /* keys and values fetched too early, or of the wrong columns */
     { "K/V of columns not waiting for who goes on",
       { IN(COLUMNS_ATTENTION, "if (t > 0 && !columns_picked_wait(w, t)) break;", "") } },
@@ -704,12 +704,13 @@ static const struct mutation columns_delta[] = {
     { "columns' a and b used before they are there",
       { IN(COLUMNS_DELTA, "consumers_sync(); /* all warps' sums", "/* all warps' sums") } },
     { "columns' mix words taken without their epoch",
-      { IN(COLUMNS_DELTA, "ok &= pair_is(in->q[n], w->epoch) & pair_is(in->k[n], w->epoch);",
-           "ok &= in->q[n][0] >> 48 && in->q[n][1] >> 48 && in->k[n][0] >> 48 && in->k[n][1] >> "
-           "48;"),
-        IN(COLUMNS_DELTA, "ok &= word_is24(in->v[n], w->epoch);", "ok &= in->v[n] >> 48 != 0;") } },
+      { IN(COLUMNS_DELTA, "off |= pair_off(in->q[n], w->epoch) | pair_off(in->k[n], w->epoch);",
+           "off |= !(in->q[n][0] >> 48 && in->q[n][1] >> 48 && in->k[n][0] >> 48 && in->k[n][1] >> "
+           "48);"),
+        IN(COLUMNS_DELTA, "off |= word_off24(in->v[n], w->epoch);",
+           "off |= !(in->v[n] >> 48);") } },
     { "columns' heads taken without their epoch",
-      { IN(COLUMNS_DELTA, "ok &= word_is24(v[b][n], w->epoch);", "ok &= v[b][n] >> 48 != 0;") } },
+      { IN(COLUMNS_DELTA, "off |= word_off24(v[b][n], w->epoch);", "off |= !(v[b][n] >> 48);") } },
     { "a DeltaNet's result used before it is there",
       { IN(COLUMNS_DELTA, "        warp_sync();\n    else\n        consumers_sync();",
            "        warp_sync();") } },
