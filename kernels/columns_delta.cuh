@@ -33,8 +33,8 @@ enum {
                         : 1,
     COLUMN_RUNS = ROUNDS / RUN,
     RUN_TURNS = (COLUMNS * COLUMN_RUNS + P_WARPS - 1) / P_WARPS,
-    STEPS = P_FOLLOWS ? MIN(COLUMNS, 3) : 1, /* columns of a session whose words a warp waits for at a time, */
-    EARLY_STEPS = COLUMNS <= 4               /* and whose gates it makes before: with more columns these spill */
+    STEPS = P_FOLLOWS && COLUMNS > 4 ? 2 : 1, /* columns of a session whose words a warp waits for at a time */
+    WORDS_AT_ONCE = P_FOLLOWS                 /* they are asked for without looking at what has come */
 };
 
 /* ---- mix ---- */
@@ -81,12 +81,16 @@ DEV void columns_gates(struct worker *w, u32 (*g)[2][SLICE], float (*h)[2 * SLIC
  * warp reads what is kept before delta's barrier, and the pass stores behind it; between a pass and the next one lies
  * the barrier behind which a session goes on. An input of the convolution is stored and read by one thread. */
 
-/* Where what is kept of a draft's column lies: behind the words of all columns. */
-DEV float *kept_layer(const struct worker *w, int column) {
+/* Where what is kept of a draft's column lies: behind the words of all columns. That of the next column lies
+ * kept_stride floats behind. */
+DEV int kept_size(void) {
     const struct delta_layout layout = delta_here();
-    const size_t size = (size_t)delta_kept_layer(&layout, P_SMS, DELTA_TURNS, P_DELTA_UNIT);
+    return delta_kept_layer(&layout, P_SMS, DELTA_TURNS, P_DELTA_UNIT);
+}
+DEV int kept_stride(void) { return M_DELTA * kept_size(); }
+DEV float *kept_layer(const struct worker *w, int column) {
     return (float *)(w->all->column[0].words + COLUMNS * P_WORDS) +
-           ((size_t)(column - 1) * M_DELTA + (size_t)delta_nth(w->layer)) * size;
+           ((size_t)(column - 1) * M_DELTA + (size_t)delta_nth(w->layer)) * (size_t)kept_size();
 }
 DEV float *kept_part(const struct worker *w, int column) {
     const struct delta_layout layout = delta_here();
@@ -189,6 +193,15 @@ DEV void columns_mix_publish(struct worker *w) {
 
 /* ---- runs ---- */
 
+/* Turns in which warps have runs. A column that follows has none of its own. */
+DEV int run_turns(const struct worker *w) {
+#if P_FOLLOWS
+    enum { BEHIND = (1 << COLUMNS) - 2 };
+    if ((w->all->follows & BEHIND) == BEHIND) return (COLUMN_RUNS + P_WARPS - 1) / P_WARPS;
+#endif
+    return (void)w, RUN_TURNS;
+}
+
 struct delta_run {
     int there, stays; /* this lane has value columns of it; their state stays as it is */
     int column;       /* of the columns of the pass */
@@ -251,8 +264,9 @@ DEV void run_ask(struct worker *w, int turn, struct delta_run *r) {
 
 /* The states of a warp's later runs come as far as L2 while it is at the first. */
 DEV void runs_await(struct worker *w) {
+    const int turns = run_turns(w);
     UNROLL_BY(1)
-    for (int turn = 1; turn < RUN_TURNS; turn++) {
+    for (int turn = 1; turn < turns; turn++) {
         struct delta_run r;
         run_find(w, turn, &r);
         UNROLL
@@ -268,10 +282,26 @@ struct run_input {
     u64 q[KEY_QUADS][2], k[KEY_QUADS][2], v[RUN];
 };
 
+/* Loads the words of a run's column that have not come, and of a fresh one all. They lie P_WORDS behind those of the
+ * column before. */
+DEV void run_load(const struct worker *w, const struct delta_run *r, const u64 *from, int fresh, struct run_input *in) {
+    const u64 *q = from + r->key_head * (M_KEY_DIM / 2), *k = q + P_GROUP_KEY / 2;
+    const u64 *v = from + P_GROUP_KEY + r->value / 2;
+    UNROLL
+    for (int n = 0; n < KEY_QUADS; n++) {
+        const int word = quad_row(w, n) / 2;
+        if (quad_row(w, n) >= M_KEY_DIM) continue;
+        if (fresh || !pair_is(in->q[n], w->epoch)) word_load2(q + word, &in->q[n][0], &in->q[n][1]);
+        if (fresh || !pair_is(in->k[n], w->epoch)) word_load2(k + word, &in->k[n][0], &in->k[n][1]);
+    }
+    UNROLL
+    for (int n = 0; n < RUN; n++)
+        if (fresh || !word_is24(in->v[n], w->epoch)) in->v[n] = word_load(v + n * (WARP_COLUMNS / 2));
+}
+
 /* Waits for q, k and v of a run, of `steps` columns of its session from the one at hand on. */
 DEV void run_poll(struct worker *w, const struct delta_run *r, struct run_input *inputs, int steps) {
-    const u64 *q = mix_words(w) + r->key_head * (M_KEY_DIM / 2), *k = q + P_GROUP_KEY / 2;
-    const u64 *v = mix_words(w) + P_GROUP_KEY + r->value / 2, none = (u64)(w->epoch & 0xffffu) << 48;
+    const u64 none = (u64)(w->epoch & 0xffffu) << 48;
     u32 polls = 0;
     UNROLL
     for (int i = 0; i < STEPS; i++) {
@@ -282,26 +312,14 @@ DEV void run_poll(struct worker *w, const struct delta_run *r, struct run_input 
         UNROLL
         for (int n = 0; n < RUN; n++)
             in->v[n] = none;
+        if (WORDS_AT_ONCE && r->there && i < steps) run_load(w, r, mix_words(w) + i * P_WORDS, 1, in);
     }
     NO_UNROLL
     for (;;) {
         u32 off = 0;
         UNROLL
-        for (int i = 0; i < STEPS; i++) {
-            struct run_input *in = inputs + i;
-            if (!r->there || i >= steps) continue;
-            UNROLL
-            for (int n = 0; n < KEY_QUADS; n++) {
-                const int word = i * P_WORDS + quad_row(w, n) / 2;
-                if (quad_row(w, n) >= M_KEY_DIM) continue;
-                if (!polls || !pair_is(in->q[n], w->epoch)) word_load2(q + word, &in->q[n][0], &in->q[n][1]);
-                if (!polls || !pair_is(in->k[n], w->epoch)) word_load2(k + word, &in->k[n][0], &in->k[n][1]);
-            }
-            UNROLL
-            for (int n = 0; n < RUN; n++)
-                if (!polls || !word_is24(in->v[n], w->epoch))
-                    in->v[n] = word_load(v + i * P_WORDS + n * (WARP_COLUMNS / 2));
-        }
+        for (int i = 0; i < STEPS; i++)
+            if (!WORDS_AT_ONCE && r->there && i < steps) run_load(w, r, mix_words(w) + i * P_WORDS, !polls, inputs + i);
         UNROLL
         for (int i = 0; i < STEPS; i++) {
             struct run_input *in = inputs + i;
@@ -314,6 +332,9 @@ DEV void run_poll(struct worker *w, const struct delta_run *r, struct run_input 
         }
         if (warp_all(off == 0 || w->dead)) break;
         wait_failed(w, &polls, WAIT_MIX, w->epoch & 0xffffu, (u32)(inputs[0].v[0] >> 48));
+        UNROLL
+        for (int i = 0; i < STEPS; i++)
+            if (WORDS_AT_ONCE && r->there && i < steps) run_load(w, r, mix_words(w) + i * P_WORDS, 0, inputs + i);
     }
 }
 
@@ -368,10 +389,9 @@ DEV void run_keep(const struct worker *w, const struct delta_run *r) {
 }
 
 #if P_FOLLOWS
-/* Keeps what the draft at hand has done to the states of a run. */
-DEV void draft_keep(const struct worker *w, const struct delta_run *r, const float *k, float left,
+/* Keeps what the draft at hand has done to the states of a run, in the block's part of its column. */
+DEV void draft_keep(const struct worker *w, const struct delta_run *r, float *part, const float *k, float left,
                     const float *learnt) {
-    float *part = kept_part(w, w->column);
     float *keys = part + r->local / P_DELTA_UNIT * M_KEY_DIM;
     struct pair *moves = (struct pair *)(part + DELTA_TURNS * M_KEY_DIM) + r->local;
     if (r->stays || !column_runs(w, w->column)) return;
@@ -400,10 +420,10 @@ struct owed {
 
 /* Asks for the moves of the drafts from `from` on that are owed to a run. */
 DEV void owed_ask(const struct worker *w, const struct delta_run *r, int from, struct owed *o) {
+    const float *part = kept_part(w, r->column + 1 + from);
     UNROLL
-    for (int i = 0; i < OWED_HELD; i++) {
+    for (int i = 0; i < OWED_HELD; i++, part += kept_stride()) {
         const int there = !r->stays && from + i < r->owed;
-        const float *part = kept_part(w, r->column + 1 + (there ? from + i : 0));
         const float *keys = part + r->local / P_DELTA_UNIT * M_KEY_DIM;
         const struct pair *moves = (const struct pair *)(part + DELTA_TURNS * M_KEY_DIM) + r->local;
         UNROLL
@@ -447,8 +467,9 @@ DEV void run_pay(struct worker *w, struct delta_run *r, struct owed *o) {
 
 /* Pays what is owed to the runs of a warp from a turn on, in memory. */
 DEV void runs_settle(struct worker *w, int from) {
+    const int turns = run_turns(w);
     UNROLL_BY(1)
-    for (int turn = from; turn < RUN_TURNS; turn++) {
+    for (int turn = from; turn < turns; turn++) {
         struct delta_run r;
         struct owed o;
         run_find(w, turn, &r);
@@ -460,21 +481,37 @@ DEV void runs_settle(struct worker *w, int from) {
     }
 }
 
+/* Where there are as many lanes to a value column as columns, each lane makes the gates of one of the session's; else
+ * all lanes make those of the column at hand. */
+enum { GATES_APART = KEY_LANES >= COLUMNS };
+struct run_gates {
+    float beta, left;
+};
+DEV struct run_gates run_gates_make(const struct worker *w, const struct delta_run *r, int column) {
+    struct run_gates g;
+    head_gates(w->s->ssq[0][column], w->s->gates[column][r->slot], r->rate, r->dt_bias, &g.beta, &g.left);
+    return g;
+}
+/* Of the session's column i, which is at hand. apart: what this lane has made. */
+DEV struct run_gates run_gates_of(const struct worker *w, const struct delta_run *r, int i, struct run_gates apart) {
+    const int from = w->lane / KEY_LANES * KEY_LANES + i;
+    if (!GATES_APART) return run_gates_make(w, r, w->column);
+    apart.beta = shuffle_float(apart.beta, from), apart.left = shuffle_float(apart.left, from);
+    return apart;
+}
+
 /* Takes a run through the steps of its session's columns: publishes their values and stores the states that the first
  * one leaves. */
 DEV void run_step(struct worker *w, struct delta_run *r) {
-    const int columns = session_columns(w, r->column);
+    const int columns = session_columns(w, r->column), mine = w->lane % KEY_LANES;
+    struct run_gates apart = { 0, 0 };
+    float *kept = kept_part(w, r->column + 1);
     if (column_follows(w, r->column)) return; /* who has the session's first column takes it */
+    if (GATES_APART) apart = run_gates_make(w, r, r->column + (mine < columns ? mine : 0));
     NO_UNROLL
     for (int first = 0; first < columns; first += STEPS) {
         struct run_input in[STEPS];
-        float beta[STEPS], left[STEPS];
-        UNROLL
-        for (int i = STEPS - 1; i >= 0; i--) {
-            if (first + i >= columns) continue;
-            column_take(w, r->column + first + i);
-            if (EARLY_STEPS) head_gates(w, r->slot, r->rate, r->dt_bias, &beta[i], &left[i]);
-        }
+        column_take(w, r->column + first);
         run_poll(w, r, in, columns - first);
         UNROLL
         for (int i = 0; i < STEPS; i++) {
@@ -482,12 +519,12 @@ DEV void run_step(struct worker *w, struct delta_run *r) {
             float learnt[RUN];
             if (first + i >= columns) continue;
             column_take(w, r->column + first + i);
-            if (!EARLY_STEPS) head_gates(w, r->slot, r->rate, r->dt_bias, &beta[i], &left[i]);
+            const struct run_gates gates = run_gates_of(w, r, first + i, apart);
             run_keys_make(&in[i], &keys);
             UNROLL
             for (int n = 0; n < RUN; n++) {
                 const float v = r->value % 2 ? float24_high(in[i].v[n]) : float24_low(in[i].v[n]);
-                const float o = round_step(&keys, r->s[n], v, beta[i], left[i], &learnt[n]);
+                const float o = round_step(&keys, r->s[n], v, gates.beta, gates.left, &learnt[n]);
                 const float next = bits_float(shuffle_down(float_bits(o), KEY_LANES));
                 if (r->there && r->value % 2 == 0 && w->lane % KEY_LANES == 0)
                     word_store(delta_words(w) + (r->value + n * WARP_COLUMNS) / 2, word_make24(o, next, w->epoch));
@@ -495,7 +532,7 @@ DEV void run_step(struct worker *w, struct delta_run *r) {
             if (first + i == 0)
                 run_keep(w, r);
             else
-                draft_keep(w, r, keys.k, left[i], learnt);
+                draft_keep(w, r, kept + (first + i - 1) * kept_stride(), keys.k, gates.left, learnt);
         }
     }
 }
@@ -506,7 +543,7 @@ DEV void run_step(struct worker *w, struct delta_run *r) {
     struct run_keys keys;
     float beta, left, learnt;
     column_take(w, r->column);
-    head_gates(w, r->slot, r->rate, r->dt_bias, &beta, &left);
+    head_gates(w->s->ssq[0][r->column], w->s->gates[r->column][r->slot], r->rate, r->dt_bias, &beta, &left);
     run_poll(w, r, &in, 1);
     run_keys_make(&in, &keys);
     UNROLL
@@ -641,8 +678,9 @@ DEV void columns_delta(struct worker *w, struct columns_delta_early *e) {
     consumers_sync(); /* all warps' sums for a and b are there */
     profile_layer(w, MARK_DELTA_INPUT);
     run_step(w, &e->run);
+    const int turns = run_turns(w);
     NO_UNROLL
-    for (int turn = 1; turn < RUN_TURNS; turn++) {
+    for (int turn = 1; turn < turns; turn++) {
         run_ask(w, turn, &e->run);
         run_step(w, &e->run);
     }

@@ -143,11 +143,12 @@ DEV void inputs_poll(struct worker *w, const struct delta_column *c, struct delt
 
 /* ---- its step ---- */
 
-/* Makes beta, and the part of the state that is left, of the head whose a and b are at `slot`. */
-DEV void head_gates(const struct worker *w, int slot, float rate, float dt_bias, float *beta, float *left) {
-    const float scale = norm_scale(OF_COLUMN(w, ssq[0]));
-    const float a = sum_run(OF_COLUMN(w, gates)[slot][0], P_WARPS) * scale;
-    const float b = sum_run(OF_COLUMN(w, gates)[slot][1], P_WARPS) * scale;
+/* Makes beta, and the part of the state that is left, of a head. ssq: of its column's h; ab: the warps' parts of a and
+ * of b. */
+DEV void head_gates(const float *ssq, const float (*ab)[PART_STRIDE(P_WARPS)], float rate, float dt_bias, float *beta,
+                    float *left) {
+    const float scale = norm_scale(ssq);
+    const float a = sum_run(ab[0], P_WARPS) * scale, b = sum_run(ab[1], P_WARPS) * scale;
     *beta = sigmoid(b), *left = state_left(a, rate, dt_bias);
 }
 
@@ -244,7 +245,7 @@ DEV void columns_step(struct worker *w, struct delta_column *c, int first) {
     float beta[DELTA_BATCH], left[DELTA_BATCH];
     UNROLL
     for (int p = 0; p < DELTA_BATCH; p++)
-        head_gates(w, c[p].slot, c[p].rate, c[p].dt_bias, &beta[p], &left[p]);
+        head_gates(w->s->ssq[0], w->s->gates[c[p].slot], c[p].rate, c[p].dt_bias, &beta[p], &left[p]);
     inputs_poll(w, c, in);
     if (first) profile_layer(w, MARK_DELTA_INPUT);
     UNROLL
