@@ -185,7 +185,8 @@ struct gpu_args {
  * that follows are those of the session's first column; its penalties and biases are not used.
  *
  * With P_LEAVES each column whose token goes through the layers leaves what they made of it, before the final norm, at
- * its `hidden`, f32 [hidden]; in each pass at the same place. */
+ * its `hidden`, f32 [hidden]; in each pass at the same place. And drafts of the first pass may be ids that launches
+ * before this one make: `guessed` then has their mailboxes, of whose ids each first one is a draft, if it is there. */
 struct columns_args {
     int n_passes;                   /* that the launch makes at most */
     unsigned int follows;           /* with P_FOLLOWS, a bit for each column: it follows the column before it */
@@ -197,6 +198,8 @@ struct columns_args {
     int ends_early;                 /* 1: the launch ends as soon as a column is over that was not idle */
     struct decode_mailbox *mailbox; /* gets n_evaluated, the passes made, and `end` once the launch is over */
     struct decode_args column[ARGS_MAX_COLUMNS];
+    const struct decode_mailbox *guessed; /* with P_LEAVES: in place of each `draft` that is not -1, the first column's
+                                             follower first; or NULL */
 };
 
 enum { WIND_THREADS = 256 }; /* of a block of wind.cu */

@@ -404,6 +404,19 @@ DEV void sessions_go_on(struct worker *w) {
     consumers_sync();
 }
 
+/* The draft of a column in the first pass, or -1. gap: a column before it has none. */
+DEV int first_draft(const struct worker *w, int column, int gap) {
+    const int draft = w->all->draft[column];
+#if P_LEAVES
+    const struct decode_mailbox *guessed = w->all->guessed;
+    if (guessed && draft >= 0) {
+        const u64 word = mapped_load64((const volatile u64 *)guessed[column - 1].ids);
+        return !gap && (u32)(word >> 32) == 1 && (u32)word < M_VOCAB ? (int)(u32)word : -1;
+    }
+#endif
+    return (void)gap, draft;
+}
+
 /* One thread calls it before any pass. */
 DEV void drafts_start(struct worker *w) {
     struct block_shared *s = w->s;
@@ -412,7 +425,7 @@ DEV void drafts_start(struct worker *w) {
         int n = 0;
         NO_UNROLL
         for (int i = 1; i < session_columns(w, c); i++) {
-            const int draft = w->all->draft[c + i];
+            const int draft = first_draft(w, c + i, n < i - 1);
             s->turn[c + i] = (u32)i, s->id[c + i] = (u32)draft;
             if (draft < 0)
                 s->column_end[c + i] = DECODE_ALL_TOKENS;

@@ -17,6 +17,8 @@ struct draft_args {
     const float *gains;       /* f32 [id, hidden state][hidden]: of the norms of both halves */
     const unsigned char *fc;  /* W_fc, bf16 [hidden / 16][2 hidden / 16] tiles as tile_mma takes them, 512 bytes each */
     const int *ids;           /* [n], or NULL: they are `few` */
+    const unsigned long long *word; /* of a mailbox: the only id is the one that a launch before this leaves there; or
+                                       NULL */
     int few[DRAFT_FEW];
     int n;               /* at most DRAFT_POSITIONS */
     const float *hidden; /* f32 [n, hidden] */

@@ -65,7 +65,9 @@ KERNEL(DRAFT_THREADS) draft_halves(const PARAMETER struct draft_args args) {
     NO_UNROLL
     for (int i = (int)block_index() * DRAFT_WARPS + (int)(thread_index() / LANES); i < 2 * args.n; i += warps) {
         const int t = i / 2, of_hidden = i % 2;
-        const u32 id = args.ids ? const_load32((const u32 *)args.ids + t) : (u32)args.few[t % DRAFT_FEW];
+        const u32 id = args.word  ? (u32)mapped_load64(args.word)
+                       : args.ids ? const_load32((const u32 *)args.ids + t)
+                                  : (u32)args.few[t % DRAFT_FEW];
         const struct half h = { &w, id < M_VOCAB ? id : 0, of_hidden ? args.hidden + (size_t)t * M_HIDDEN : 0,
                                 of_hidden && (args.raw >> (t < 31 ? t : 31) & 1) ? before : 0 };
         half_make(&h, args.gains + of_hidden * M_HIDDEN, args.halves + (size_t)(2 * t + of_hidden) * M_HIDDEN, lane);

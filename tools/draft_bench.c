@@ -10,12 +10,13 @@
  *   guesses     of a pass; "auto": as many as are measured to be fastest; "-": none
  *   right       the chance of a guess
  *   us a round  of the guesses and the pass that checks them; of "-": of a pass
- *   us a guess  of that for one guess, with its share of the launch
+ *   us a guess  of that for one guess, with its share of the launch; 0: nobody waits for it alone
  *
  * Each line is the best of three runs of IDS (160) ids. Those of 0.75 come first, as time may be
  * over before the others have come. */
 #include "base/clock.h"
 #include "base/memory.h"
+#include "cuda/run/cuda_backend.h"
 #include "runtime/session.h"
 
 #include <stdio.h>
@@ -83,6 +84,9 @@ static enum reel_status oracle_eval(struct backend_state *state, const struct ba
         eval->out[oracle(eval->position + eval->n)] = 1e30F;
     return status;
 }
+
+/* A backend that decodes by itself asks its draft layer itself, too. */
+static int32_t oracle_of_layer(int position) { return oracle(position); }
 
 static int oracle_guess(struct backend_state *state, int position, int32_t id, int32_t *ids,
                         int most, float *logits) {
@@ -223,7 +227,9 @@ static enum reel_status bench_all(struct reel_error *err) {
 static void replace_guesses(void) {
     b.oracle = b.draft ? *b.draft : *b.model;
     b.ops = *b.oracle.ops;
-    if (!b.draft)
+    if (!b.draft && b.ops.decode)
+        b.model->backend->draft_oracle = oracle_of_layer;
+    else if (!b.draft)
         b.ops.guess = oracle_guess;
     else if (b.ops.decode)
         b.ops.decode = oracle_decode;

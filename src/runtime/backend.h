@@ -94,7 +94,9 @@ enum { BACKEND_MOST_EXPECTED = 15 };
 struct backend_expected {
     int n;     /* ids[0] is the next one */
     int worth; /* drafts of one pass that are worth their columns, 0: none are */
-    bool asks; /* those are backend_decode.draft's, not these */
+    bool asks; /* those are backend_decode.draft's, not these, */
+    bool
+        of_layer; /* or with `asks` those of the state's draft layer, which decode asks by itself */
     int32_t ids[BACKEND_MOST_EXPECTED];
 };
 
@@ -133,9 +135,11 @@ struct backend_decode {
     int (*draft)(void *user, int32_t *ids, int most);
     /* The same for decode, where backend_info.drafts says so; or all NULL. `expect` is asked when
      * ids have been handed out, ahead of the pass that may look at drafts: `ahead` ids will come
-     * before the first of them. drafted: the next id for on_id was a draft. took: passes are over.
+     * before the first of them. guessed: what the draft layer said of the only pass of a launch, in
+     * whose ids that will show. drafted: the next id for on_id was a draft. took: passes are over.
      */
     void (*expect)(void *user, struct backend_expected *expected, int ahead);
+    void (*guessed)(void *user, const int32_t *ids, int n);
     void (*drafted)(void *user);
     void (*took)(void *user, const struct backend_taken *taken);
     int most_drafts;  /* of a pass; 0: as many as it has columns */

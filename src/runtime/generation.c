@@ -263,6 +263,7 @@ static enum reel_status run_decode(struct reel_session *s, int max_tokens,
     if (s->generation.speculates) {
         decode.expect = guesses_expect;
         decode.draft = guesses_between_launches;
+        decode.guessed = guesses_of_layer;
         decode.drafted = saw_draft;
         decode.took = guesses_saw_passes;
         decode.most_drafts = s->generation.set.most_drafts;

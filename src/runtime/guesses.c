@@ -82,16 +82,29 @@ void guesses_begin(struct reel_session *s) {
 
 /* ---- the draft layer ---- */
 
+static void set_layer_chances(const struct drafter *d, struct guess *guess) {
+    guess->source = GUESS_BY_LAYER;
+    for (int i = 0; i < guess->n; i++)
+        guess->chance[i] = drafter_step_chance(d, GUESS_BY_LAYER, i);
+}
+
 /* What it tells of what follows the drafter's last id: the session's, or that of its column, which
  * is ahead of it. */
 static void guess_by_layer(struct reel_session *s, struct guess *guess, int most) {
     const struct drafter *d = &s->generation.drafter;
     const int32_t last = d->n > 0 ? d->ids[d->n - 1] : -1;
-    *guess = (struct guess){ .source = GUESS_BY_LAYER };
+    *guess = (struct guess){ 0 };
     if (last >= 0 && most > 0)
         guess->n = s->model->ops->guess(s->state, d->n - 1, last, guess->ids, most, NULL);
-    for (int i = 0; i < guess->n; i++)
-        guess->chance[i] = drafter_step_chance(d, GUESS_BY_LAYER, i);
+    set_layer_chances(d, guess);
+}
+
+void guesses_of_layer(void *user, const int32_t *ids, int n) {
+    struct drafter *d = &((struct reel_session *)user)->generation.drafter;
+    struct guess guess = { .n = n };
+    memcpy(guess.ids, ids, (size_t)n * sizeof *ids);
+    set_layer_chances(d, &guess);
+    drafter_takes(d, &guess, n);
 }
 
 /* ---- the draft model ---- */
@@ -241,7 +254,7 @@ void guesses_expect(void *user, struct backend_expected *expected, int ahead) {
     struct generation *g = &s->generation;
     struct pass_choice own = { 0 };
     if (g->set.speculation == REEL_SPECULATION_MTP) {
-        expected->asks = true;
+        expected->asks = expected->of_layer = true;
         expected->worth = wanted_of_layer(g, REEL_MAX_DRAFTS);
         return;
     }
@@ -273,10 +286,7 @@ int guesses_between_launches(void *user, int32_t *ids, int most) {
     const struct pass_room room = room_alone(g, most);
     struct guess guess = { 0 };
     const double start = clock_ms();
-    if (g->set.speculation == REEL_SPECULATION_MTP)
-        guess_by_layer(s, &guess, wanted_of_layer(g, most));
-    else
-        guess_between(s, &guess, &room);
+    guess_between(s, &guess, &room);
     drafter_takes(&g->drafter, &guess, guess.n);
     memcpy(ids, guess.ids, (size_t)guess.n * sizeof *ids);
     g->guess_ms = clock_ms() - start;

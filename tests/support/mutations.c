@@ -1434,8 +1434,13 @@ static const struct mutation draft_layer[] = {
     { "the first column's hidden state for all",
       { IN("columns_head.cuh", "float_bits(h[c][i % SLICE * 2])",
            "float_bits(h[0][i % SLICE * 2])") } },
+    { "a pass with the first guess for all",
+      { IN("columns_head.cuh", "guessed[column - 1].ids", "guessed[0].ids") } },
+    { "a guess made of another id than the one before",
+      { IN("draft_input.cu", "(u32)mapped_load64(args.word)",
+           "(u32)mapped_load64(args.word) / 2") } },
 };
-LIST(draft_layer, draft_layer, 5);
+LIST(draft_layer, draft_layer, 7);
 
 const struct mutation_list *const mutation_lists[] = { &decode_mutations,
                                                        &hops_mutations,

@@ -98,6 +98,8 @@ struct backend {
     struct cuda_programs drafts;          /* for drafts of one */
     struct cuda_programs layer_drafts;    /* the same, for sessions that the draft layer follows */
     struct cuda_draft_layer *draft_layer; /* NULL: nobody has asked for its guesses yet */
+    /* NULL, or for measuring: says the draft at a position, in place of the layer's guess. */
+    int32_t (*draft_oracle)(int position);
 
     cu_address tape, embedding; /* embedding: 0 when tied */
     cu_address norms, qkv_vectors, rope;

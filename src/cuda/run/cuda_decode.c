@@ -286,13 +286,19 @@ bool cuda_decoding_is_over(const struct cuda_decoding *g) {
     return g->stopped || g->n_made >= g->d->max_tokens || g->position >= g->s->max_positions;
 }
 
-/* Whether the next launch has drafts, which may have to be asked for first. */
+/* Whether the next launch has drafts, which may have to be asked for first. Those of the draft
+ * layer are in the queue then. */
 static bool has_drafts(struct cuda_decoding *g, struct backend_expected *expected) {
     if (!expects(g, expected, 0)) return false;
     if (!expected->asks) return true;
     const int left = g->d->max_tokens - g->n_made, room = g->s->max_positions - g->position;
     const int most = int_min(int_min(left, room) - 1, cuda_drafts_most(g->s));
-    expected->n = most > 0 ? g->d->draft(g->d->user, expected->ids, most) : 0;
+    if (most <= 0)
+        expected->n = 0;
+    else if (expected->of_layer)
+        expected->n = cuda_guesses_queue(g->s, g->position, g->id, int_min(most, expected->worth));
+    else
+        expected->n = g->d->draft(g->d->user, expected->ids, most);
     expected->worth = expected->n;
     return expected->n > 0 || (most > 0 && cuda_draft_lags(g->s, g->position));
 }

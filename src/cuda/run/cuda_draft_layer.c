@@ -18,6 +18,7 @@
 
 enum { NAN_BYTE = 0xff };
 enum { WAITING = 8 }; /* known positions that wait for a guess; more become slots at once */
+enum { MOST_GUESSES = PLAN_MOST_COLUMNS - 1 }; /* in the queue at a time */
 
 struct cuda_draft_layer {
     struct draft_model draft;
@@ -38,6 +39,11 @@ struct cuda_draft_state {
     int32_t *ids;          /* [WAITING + gpu_most_given + 1] */
     bool *raw;             /* [WAITING + gpu_most_given]: the hidden state lacks the final norm */
     bool failed;
+    /* Guesses in the queue. The id of each is the first of its mailbox. */
+    struct cuda_run runs[MOST_GUESSES];
+    int n_runs;
+    struct decode_mailbox *mailboxes; /* [MOST_GUESSES], which the device sees too, */
+    cu_address mailbox_address;       /* there */
 };
 
 bool cuda_guesses(const struct backend *b) {
@@ -149,6 +155,7 @@ static void state_close(struct cuda_draft_state *d, const struct backend *b) {
         const cu_address all[] = { d->hidden, d->told, d->halves, d->device_ids };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             cuda_free(&b->gpu, all[i]);
+        cuda_host_free(&b->gpu, d->mailboxes);
     }
     cuda_state_close(d->slots);
     mem_free(d->ids);
@@ -178,6 +185,11 @@ static enum reel_status state_open(struct cuda_draft_state **out, const struct b
     status = mem_zeroed(&d->ids, most + 1, sizeof *d->ids, "ids for drafts", err);
     if (status == REEL_OK)
         status = mem_zeroed(&d->raw, most, sizeof *d->raw, "hidden states for drafts", err);
+    void *mailboxes = NULL;
+    if (status == REEL_OK)
+        status = cuda_host_alloc(&b->gpu, &mailboxes, &d->mailbox_address,
+                                 MOST_GUESSES * sizeof *d->mailboxes, "mailboxes of guesses", err);
+    d->mailboxes = mailboxes;
     for (size_t i = 0; i < sizeof all / sizeof *all && status == REEL_OK; i++) {
         status = cuda_alloc(&b->gpu, all[i].at, all[i].bytes, "hidden states for drafts", err);
         if (status == REEL_OK && b->tuning.poison)
@@ -206,6 +218,11 @@ enum reel_status cuda_guess_begin(struct backend_state *s, struct reel_error *er
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
+/* Where the device sees the mailbox of guess i. */
+static cu_address guess_mailbox(const struct cuda_draft_state *d, int i) {
+    return d->mailbox_address + (cu_address)i * sizeof *d->mailboxes;
+}
+
 /* n positions' hidden states, as struct draft_args has them. */
 struct states {
     int n;
@@ -225,7 +242,7 @@ static struct states known_states(const struct backend_state *s, int from, int n
 }
 
 /* The inputs of slots, of these hidden states and the ids behind them, on their way into
- * slots->embeddings. */
+ * slots->embeddings. ids NULL: there is one, the last guess in the queue. */
 static enum reel_status queue_inputs(const struct backend_state *s, const int32_t *ids,
                                      const struct states *of, struct reel_error *err) {
     const int n = of->n;
@@ -254,7 +271,9 @@ static enum reel_status queue_inputs(const struct backend_state *s, const int32_
                                          .arguments = arguments };
     enum reel_status status = cuda_alive(b, err);
     cuda_args_start(s, &args.model);
-    if (n <= DRAFT_FEW) {
+    if (!ids) {
+        args.word = cuda_pointer(guess_mailbox(d, d->n_runs - 1)); /* `ids` is its first field */
+    } else if (n <= DRAFT_FEW) {
         memcpy(args.few, ids, (size_t)n * sizeof *ids);
     } else if (status == REEL_OK) {
         args.ids = cuda_pointer(d->device_ids);
@@ -299,13 +318,13 @@ static enum reel_status make_slots(const struct backend_state *s, int n, struct 
     return status == REEL_OK ? drop_known(s, n, err) : status;
 }
 
-/* Slots of the n inputs that are on their way, from `slot` on. Returns the likeliest id behind the
- * last of them, whose logits then lie in slots->out where they are wanted; `told` is its too. */
-static enum reel_status run_slots(const struct cuda_draft_state *d, int slot, int n, bool logits,
-                                  int32_t *id, struct reel_error *err) {
+/* Puts one more guess into the queue: slots of the n inputs that are on their way, from `slot` on.
+ * It is the likeliest id behind the last of them, whose logits then lie in slots->out where they
+ * are wanted; `told` is its too. */
+static enum reel_status queue_guess(struct cuda_draft_state *d, int slot, int n, bool logits,
+                                    struct reel_error *err) {
     struct backend_state *slots = d->slots;
     struct decode_args args;
-    struct cuda_run run;
     slots->n_positions = slot;
     enum reel_status status = cuda_pages_reach_all(slots, slot, slot + n, err);
     if (status != REEL_OK) return status;
@@ -316,17 +335,25 @@ static enum reel_status run_slots(const struct cuda_draft_state *d, int slot, in
     args.head_from = args.hidden_from = n - 1;
     args.hidden = cuda_pointer(d->told);
     args.pick = 1;
+    args.mailbox = cuda_pointer(guess_mailbox(d, d->n_runs));
     if (logits) args.logits = cuda_pointer(slots->out), args.sampling.adjust = 1;
-    status = cuda_submit(&run, slots, NULL, &args, err);
+    struct cuda_run *run = &d->runs[d->n_runs];
+    status = cuda_submit_own(run, slots, &d->mailboxes[d->n_runs], &args, err);
     if (status != REEL_OK) return status;
-    run.is_waited_for = true;
-    status = cuda_next_id(&run, NULL, id, err);
-    if (status != REEL_OK) cuda_stop(&run);
-    const enum reel_status end = cuda_finish(&run, NULL, status == REEL_OK ? err : NULL);
+    run->is_waited_for = true;
+    slots->n_positions = slot + n;
+    d->n_runs++;
+    return REEL_OK;
+}
+
+/* Waits for a guess's launch to end; its id. */
+static enum reel_status end_guess(struct cuda_run *run, int32_t *id, struct reel_error *err) {
+    enum reel_status status = cuda_next_id(run, NULL, id, err);
+    if (status != REEL_OK) cuda_stop(run);
+    const enum reel_status end = cuda_finish(run, NULL, status == REEL_OK ? err : NULL);
     if (status == REEL_OK) status = end;
     if (status == REEL_OK && *id < 0)
         status = err_set(err, REEL_E_DEVICE, "a draft layer's launch ended without an id");
-    if (status == REEL_OK) slots->n_positions = slot + n;
     return status;
 }
 
@@ -403,40 +430,75 @@ void cuda_draft_saw(struct backend_state *s, int position, const int32_t *ids, i
     if (d->n_known > WAITING && make_slots(s, d->n_known - 1, &why) != REEL_OK) fail(s);
 }
 
-/* Guesses until `most` are there; with logits, those that the last of them came from. */
-static enum reel_status guess_all(struct backend_state *s, int32_t *ids, int most, bool logits,
+/* Puts guesses into the queue, until `most` are there. logits: those of the last. */
+static enum reel_status queue_all(struct backend_state *s, int most, bool logits,
                                   struct reel_error *err) {
     struct cuda_draft_state *d = s->drafts;
     const struct states known = known_states(s, 0, d->n_known), told = { 1, d->told, 0 };
+    d->n_runs = 0;
     enum reel_status status = queue_inputs(s, d->ids + 1, &known, err);
     if (status == REEL_OK)
-        status = run_slots(d, d->n_slots, d->n_known, logits && most == 1, &ids[0], err);
+        status = queue_guess(d, d->n_slots, d->n_known, logits && most == 1, err);
     if (status != REEL_OK) return status;
     d->n_slots += d->n_known;
     d->n_known = 0;
     for (int i = 1; i < most && status == REEL_OK; i++) {
-        status = queue_inputs(s, &ids[i - 1], &told, err);
+        status = queue_inputs(s, NULL, &told, err);
         if (status == REEL_OK)
-            status = run_slots(d, d->n_slots + i - 1, 1, logits && i == most - 1, &ids[i], err);
+            status = queue_guess(d, d->n_slots + i - 1, 1, logits && i == most - 1, err);
     }
     return status;
+}
+
+static int queue_guesses(struct backend_state *s, int position, int32_t id, int most, bool logits) {
+    struct cuda_draft_state *d = s->drafts;
+    struct reel_error why = { 0 };
+    if (!d || d->failed || cuda_draft_lags(s, position)) return 0;
+    /* the slots of all guesses but the last have room */
+    most = int_min(most, d->slots->max_positions - d->n_slots - d->n_known + 1);
+    most = int_min(most, MOST_GUESSES);
+    if (most < 1) return 0;
+    d->ids[d->n_known] = id;
+    if (queue_all(s, most, logits, &why) == REEL_OK) return most;
+    int32_t ids[MOST_GUESSES];
+    (void)cuda_guesses_take(s, ids);
+    fail(s);
+    return 0;
+}
+
+int cuda_guesses_queue(struct backend_state *s, int position, int32_t id, int most) {
+    return queue_guesses(s, position, id, most, false);
+}
+
+cu_address cuda_guesses_mailboxes(const struct backend_state *s) {
+    return s->drafts->mailbox_address;
+}
+
+int cuda_guesses_take(struct backend_state *s, int32_t *ids) {
+    struct cuda_draft_state *d = s->drafts;
+    int n = 0;
+    bool good = true;
+    for (int i = 0; i < d->n_runs; i++) {
+        struct reel_error why = { 0 };
+        good = end_guess(&d->runs[i], &ids[n], &why) == REEL_OK && good;
+        n += good;
+    }
+    d->n_runs = 0;
+    if (!good) fail(s);
+    return n;
 }
 
 int cuda_guess(struct backend_state *s, int position, int32_t id, int32_t *ids, int most,
                float *logits) {
     struct cuda_draft_state *d = s->drafts;
     struct reel_error why = { 0 };
-    if (!d || d->failed || cuda_draft_lags(s, position)) return 0;
-    /* the slots of all guesses but the last have room */
-    most = int_min(most, d->slots->max_positions - d->n_slots - d->n_known + 1);
-    if (most < 1) return 0;
-    d->ids[d->n_known] = id;
-    enum reel_status status = guess_all(s, ids, most, logits != NULL, &why);
-    if (status == REEL_OK && logits)
-        status = cuda_download(&s->backend->gpu, logits, d->slots->out,
-                               (size_t)d->slots->backend->model->config.vocab * sizeof *logits,
-                               NULL, &why);
-    if (status == REEL_OK) return most;
+    const int n = queue_guesses(s, position, id, most, logits != NULL);
+    if (n == 0 || cuda_guesses_take(s, ids) < n) return 0;
+    if (!logits) return n;
+    const enum reel_status status =
+        cuda_download(&s->backend->gpu, logits, d->slots->out,
+                      (size_t)d->slots->backend->model->config.vocab * sizeof *logits, NULL, &why);
+    if (status == REEL_OK) return n;
     fail(s);
     return 0;
 }

@@ -27,6 +27,15 @@ enum reel_status cuda_guess_begin(struct backend_state *s, struct reel_error *er
 int cuda_guess(struct backend_state *s, int position, int32_t id, int32_t *ids, int most,
                float *logits);
 
+/* The same in steps, for a launch of columns.cu that finds its drafts on the device. Puts guesses
+ * into the queue, without waiting; returns how many. Each one's id will be the first of its
+ * mailbox, an array of them at cuda_guesses_mailboxes for the device. Before the state is used for
+ * anything else the guesses are taken: that waits for all, and returns how many there are before
+ * the first that has failed. */
+int cuda_guesses_queue(struct backend_state *s, int position, int32_t id, int most);
+cu_address cuda_guesses_mailboxes(const struct backend_state *s);
+int cuda_guesses_take(struct backend_state *s, int32_t *ids);
+
 /* From here on these take a session that may follow or not. */
 
 void cuda_draft_state_close(struct backend_state *s);

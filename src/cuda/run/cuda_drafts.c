@@ -72,7 +72,17 @@ static void leave_hidden(const struct cuda_decoding *g, int columns, struct colu
         args->column[i].hidden = cuda_pointer(at + (cu_address)i * row);
 }
 
-/* The session's first column, those for drafts, and idle ones. */
+/* Drafts that are guesses in the queue. */
+static void give_guesses(const struct cuda_decoding *g, int n, struct columns_args *args) {
+    const struct backend *b = g->s->backend;
+    if (!b->draft_oracle) args->guessed = cuda_pointer(cuda_guesses_mailboxes(g->s));
+    for (int i = 1; i <= n; i++)
+        if (args->draft[i] >= 0)
+            args->draft[i] = b->draft_oracle ? b->draft_oracle(g->position + i) : 0;
+}
+
+/* The session's first column, those for drafts, and idle ones. In an only pass these follow, too:
+ * that costs less. */
 static enum reel_status give_columns(struct drafting *t, const struct backend_expected *expected,
                                      struct columns_args *args, struct reel_error *err) {
     const struct cuda_decoding *g = t->g;
@@ -87,12 +97,13 @@ static enum reel_status give_columns(struct drafting *t, const struct backend_ex
     for (int i = 1; i < columns; i++) {
         const bool has = i <= expected->n && i < first->n_tokens;
         args->column[i] = *first;
-        args->draft[i] = has ? expected->ids[i - 1] : -1;
-        if (i <= most)
+        args->draft[i] = !has ? -1 : expected->of_layer ? 0 : expected->ids[i - 1];
+        if (i <= most || t->once)
             args->follows |= 1U << i, t->n_drafts += has;
         else
             args->column[i].n_tokens = 0;
     }
+    if (expected->of_layer) give_guesses(g, columns - 1, args);
     if (g->s->drafts) leave_hidden(g, columns, args);
     cuda_program_args(programs_of(g->s), t->program, args);
     return REEL_OK;
@@ -208,6 +219,16 @@ static void say_taken(const struct drafting *t, const struct cuda_run *run, doub
     if (d->took) d->took(d->user, &taken);
 }
 
+/* Says what the guesses in the queue were. */
+static void take_guesses(const struct cuda_decoding *g, const struct columns_args *args) {
+    const struct backend *b = g->s->backend;
+    int32_t ids[PLAN_MOST_COLUMNS];
+    const int n = cuda_guesses_take(g->s, ids);
+    for (int i = 0; i < n && b->draft_oracle; i++)
+        ids[i] = args->draft[1 + i];
+    if (n > 0 && g->d->guessed) g->d->guessed(g->d->user, ids, n);
+}
+
 enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
                                     const struct backend_expected *expected,
                                     struct reel_error *err) {
@@ -226,15 +247,17 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
     const double since_ms = g->delivered_ms;
     enum reel_status status = give_columns(&t, expected, &args, err);
     if (status == REEL_OK) status = begin_state(&t, &args, err);
-    if (status != REEL_OK) return status;
-    cuda_last_row_invalidate(g->s, g->position);
-    g->s->n_positions = g->position;
     const struct cuda_column_launch launch = { .function = &t.program->function,
                                                .plan = t.program->plan,
                                                .args = &args,
                                                .mailbox = programs_of(g->s)->mailbox,
                                                .words = t.program->words };
-    status = cuda_submit_columns(&run, &launch, err);
+    if (status == REEL_OK) {
+        cuda_last_row_invalidate(g->s, g->position);
+        g->s->n_positions = g->position;
+        status = cuda_submit_columns(&run, &launch, err);
+    }
+    if (expected->of_layer) take_guesses(g, &args); /* while the launch is behind them */
     if (status != REEL_OK) return status;
     if (!t.once) tell(g, expected);
     status = read_launch(&t, &run, err);

@@ -181,7 +181,7 @@ static enum reel_status launch_decode(struct backend *b, struct decode_args *arg
     return cuda_launch(&b->gpu, &launch, err);
 }
 
-static void start_run(struct cuda_run *run, struct backend_state *s,
+static void start_run(struct cuda_run *run, struct backend_state *s, struct decode_mailbox *mailbox,
                       const struct prefill_args *prefill, const struct decode_args *decode) {
     *run = (struct cuda_run){ .state = s };
     if (prefill) {
@@ -192,8 +192,8 @@ static void start_run(struct cuda_run *run, struct backend_state *s,
     }
     s->profiled_tokens = 0;
     if (!decode) return;
-    memset(s->mapped.mailbox, 0, sizeof *s->mapped.mailbox);
-    run->mailbox = s->mapped.mailbox;
+    memset(mailbox, 0, sizeof *mailbox);
+    run->mailbox = mailbox;
     if (!prefill) run->n_tokens = decode->n_tokens;
     run->decodes = decode->pick != 0;
     s->profiled_position = decode->position;
@@ -244,13 +244,13 @@ static enum reel_status lose_others(struct backend *b, struct reel_error *err) {
     return b->gpu.n > 1 ? cuda_lose(b, err) : REEL_OK;
 }
 
-enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
-                             struct prefill_args *prefill, struct decode_args *decode,
-                             struct reel_error *err) {
+static enum reel_status submit(struct cuda_run *run, struct backend_state *s,
+                               struct decode_mailbox *mailbox, struct prefill_args *prefill,
+                               struct decode_args *decode, struct reel_error *err) {
     struct backend *b = s->backend;
     enum reel_status status = cuda_alive(b, err);
     if (status != REEL_OK) return status;
-    start_run(run, s, prefill, decode);
+    start_run(run, s, mailbox, prefill, decode);
     if (prefill) run->due_ms = cuda_prefill_ms(b, run->n_tokens);
     pthread_mutex_lock(&b->mutex);
     status = queue_launches(run, prefill, decode, err);
@@ -263,6 +263,18 @@ enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
     }
     run->over = status != REEL_OK;
     return status;
+}
+
+enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
+                             struct prefill_args *prefill, struct decode_args *decode,
+                             struct reel_error *err) {
+    return submit(run, s, s->mapped.mailbox, prefill, decode, err);
+}
+
+enum reel_status cuda_submit_own(struct cuda_run *run, struct backend_state *s,
+                                 struct decode_mailbox *mailbox, struct decode_args *decode,
+                                 struct reel_error *err) {
+    return submit(run, s, mailbox, NULL, decode, err);
 }
 
 /* ---- ends ---- */
@@ -404,7 +416,7 @@ static bool is_cancelled(const atomic_bool *cancel) { return cancel && atomic_lo
 
 void cuda_stop(struct cuda_run *run) {
     const struct cuda_mapped *m = &run->state->mapped;
-    __atomic_store_n(&m->mailbox->stop, 1u, __ATOMIC_RELEASE);
+    __atomic_store_n(&run->mailbox->stop, 1u, __ATOMIC_RELEASE);
     for (int i = 0; i < run->n_columns; i++)
         __atomic_store_n(&run->columns[i]->mapped.mailbox->stop, 1u, __ATOMIC_RELEASE);
     if (run->prefill) __atomic_store_n(&m->prefill_mailbox->stop, 1u, __ATOMIC_RELEASE);

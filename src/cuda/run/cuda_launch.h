@@ -49,6 +49,12 @@ enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
                              struct prefill_args *prefill, struct decode_args *decode,
                              struct reel_error *err);
 
+/* The same for the decode kernel with a mailbox of the launch's own, at args->mailbox for the
+ * device: several launches of a state may be in the queue then. */
+enum reel_status cuda_submit_own(struct cuda_run *run, struct backend_state *s,
+                                 struct decode_mailbox *mailbox, struct decode_args *decode,
+                                 struct reel_error *err);
+
 /* A pass over packed texts: what it uploads first, and its launches. */
 struct cuda_pass {
     struct decode_mailbox *mailbox; /* its own: several passes of a state may be in the queue */
