@@ -301,7 +301,7 @@ DEV void run_load(const struct worker *w, const struct delta_run *r, const u64 *
 
 /* Waits for q, k and v of a run, of `steps` columns of its session from the one at hand on. */
 DEV void run_poll(struct worker *w, const struct delta_run *r, struct run_input *inputs, int steps) {
-    const u64 none = (u64)(w->epoch & 0xffffu) << 48;
+    const u64 none = (u64)(w->epoch & 0xffffu) << 48, *words = mix_words(w);
     u32 polls = 0;
     UNROLL
     for (int i = 0; i < STEPS; i++) {
@@ -312,14 +312,14 @@ DEV void run_poll(struct worker *w, const struct delta_run *r, struct run_input 
         UNROLL
         for (int n = 0; n < RUN; n++)
             in->v[n] = none;
-        if (WORDS_AT_ONCE && r->there && i < steps) run_load(w, r, mix_words(w) + i * P_WORDS, 1, in);
+        if (WORDS_AT_ONCE && r->there && i < steps) run_load(w, r, words + i * P_WORDS, 1, in);
     }
     NO_UNROLL
     for (;;) {
         u32 off = 0;
         UNROLL
         for (int i = 0; i < STEPS; i++)
-            if (!WORDS_AT_ONCE && r->there && i < steps) run_load(w, r, mix_words(w) + i * P_WORDS, !polls, inputs + i);
+            if (!WORDS_AT_ONCE && r->there && i < steps) run_load(w, r, words + i * P_WORDS, !polls, inputs + i);
         UNROLL
         for (int i = 0; i < STEPS; i++) {
             struct run_input *in = inputs + i;
@@ -334,7 +334,7 @@ DEV void run_poll(struct worker *w, const struct delta_run *r, struct run_input 
         wait_failed(w, &polls, WAIT_MIX, w->epoch & 0xffffu, (u32)(inputs[0].v[0] >> 48));
         UNROLL
         for (int i = 0; i < STEPS; i++)
-            if (WORDS_AT_ONCE && r->there && i < steps) run_load(w, r, mix_words(w) + i * P_WORDS, 0, inputs + i);
+            if (WORDS_AT_ONCE && r->there && i < steps) run_load(w, r, words + i * P_WORDS, 0, inputs + i);
     }
 }
 

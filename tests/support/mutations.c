@@ -624,7 +624,7 @@ LIST(columns, columns, 15);
 
 static const struct mutation columns_stages[] = {
     { "rows of q, k and v taken without their epoch",
-      { IN(COLUMNS_STAGE, "if (warp_all(ok | w->dead)) break;",
+      { IN(COLUMNS_STAGE, "if (warp_all(off == 0 || w->dead)) break;",
            "if (warp_all(polls++ > 0)) break;") } },
     { "a stage's partial results merged before they are there",
       { IN(COLUMNS_STAGE, "consumers_sync(); /* B */", "") } },
@@ -933,8 +933,8 @@ static const struct mutation follow_delta[] = {
     { "a past that does not move on",
       { IN(COLUMNS_DELTA, "c->past[i] = i < M_TAPS - 2 ? c->past[i + 1] : x;", "(void)i;") } },
     { "words of drafts not waited for",
-      { EVERYWHERE(COLUMNS_DELTA, "if (r->there && i < steps) run_load",
-                   "if (r->there && i < 1) run_load") } },
+      { EVERYWHERE(COLUMNS_DELTA, "r->there && i < steps) run_load",
+                   "r->there && i < 1) run_load") } },
     { "gates of the first column for all",
       { IN(COLUMNS_DELTA, "from = w->lane / KEY_LANES * KEY_LANES + i;",
            "from = w->lane / KEY_LANES * KEY_LANES;") } },
@@ -1437,8 +1437,8 @@ static const struct mutation draft_layer[] = {
     { "a pass with the first guess for all",
       { IN("columns_head.cuh", "guessed[column - 1].ids", "guessed[0].ids") } },
     { "a guess made of another id than the one before",
-      { IN("draft_input.cu", "(u32)mapped_load64(args.word)",
-           "(u32)mapped_load64(args.word) / 2") } },
+      { IN("draft_input.cu", "(u32)mapped_load64(args->word)",
+           "(u32)mapped_load64(args->word) / 2") } },
 };
 LIST(draft_layer, draft_layer, 7);
 
