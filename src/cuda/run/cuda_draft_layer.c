@@ -249,7 +249,7 @@ static enum reel_status queue_inputs(const struct backend_state *s, const int32_
     struct backend *b = s->backend;
     const struct cuda_draft_layer *l = b->draft_layer;
     const struct cuda_draft_state *d = s->drafts;
-    const int row_tiles = b->model->config.hidden / 16, warps = DRAFT_THREADS / 32;
+    const int row_tiles = b->model->config.hidden / 16;
     const int turns = int_max(1, 2 * b->gpu.facts.n_sms / row_tiles), groups = (n + 7) / 8;
     struct draft_args args = { .gains = cuda_pointer(l->gains),
                                .fc = cuda_pointer(l->fc),
@@ -260,9 +260,9 @@ static enum reel_status queue_inputs(const struct backend_state *s, const int32_
                                .inputs = cuda_pointer(d->slots->embeddings) };
     void *arguments[] = { &args };
     const struct cuda_launch halves = { .function = &l->halves,
-                                        .blocks = int_min(b->gpu.facts.n_sms,
-                                                          (2 * n + warps - 1) / warps),
+                                        .blocks = int_min(b->gpu.facts.n_sms, 2 * n),
                                         .threads = DRAFT_THREADS,
+                                        .shared_bytes = DRAFT_SHARED_BYTES,
                                         .arguments = arguments };
     const struct cuda_launch product = { .function = &l->product,
                                          .blocks = row_tiles * int_min(turns, groups),
