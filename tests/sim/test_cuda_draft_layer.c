@@ -21,6 +21,7 @@
     "patience=2147483647,hang_ms=1000000000,launch_ms=10000,spin_us=100,nap_us=500,n_groups=2,"    \
     "group_sms=2,warps=4,poison=1,launch_tokens=24,prefill_tokens=128,prefill_from=4,"             \
     "short_positions=0"
+#define WIDE SMALL ",draft_int8=0"
 
 enum { CONTEXT = 160, MOST_IDS = 1 << 16, N_NEW = 24, MORE = 3 };
 
@@ -37,14 +38,16 @@ static void good(enum reel_status status) {
         fail_msg("%s: %s\n%s", reel_status_name(status), f.err.text, f.sim.cuda->report);
 }
 
-static void open_gpu(void) {
-    const struct reel_model_options gpu = {
-        .size = sizeof gpu, .device = "gpu", .gpu_options = SMALL, .cuda_dir = sim_gpu_folder()
-    };
+static void open_gpu_with(const char *gpu_options) {
+    const struct reel_model_options gpu = { .size = sizeof gpu,
+                                            .device = "gpu",
+                                            .gpu_options = gpu_options,
+                                            .cuda_dir = sim_gpu_folder() };
     f.sim.cuda->settings.in_order = true;
     f.sim.cuda->gpu.n_sms = 4;
     good(reel_model_open(&f.gpu, "models/hybrid", &gpu, &f.err));
 }
+static void open_gpu(void) { open_gpu_with(WIDE); }
 
 static int start(void **state) {
     const struct reel_model_options cpu = { .size = sizeof cpu, .device = "cpu", .n_threads = 1 };
@@ -357,6 +360,29 @@ static void a_guess_that_fails_costs_no_id(void **state) {
     }
 }
 
+/* ---- int8 weights ---- */
+
+/* As a user has it: the codes guess about as well, and cost no id either. */
+static void codes_guess_as_well(void **state) {
+    const struct kind kinds[] = { { .n_prompt = 21, .n_new = N_NEW },
+                                  { .n_prompt = 70, .salt = 3, .n_new = N_NEW } };
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct tale without = tell(&kinds[i], REEL_SPECULATION_OFF);
+        const struct tale wide = tell(&kinds[i], REEL_SPECULATION_MTP);
+        reel_model_close(f.gpu);
+        open_gpu_with(SMALL);
+        const struct tale with = tell(&kinds[i], REEL_SPECULATION_MTP);
+        reel_model_close(f.gpu);
+        open_gpu();
+        assert_int_equal(with.n, without.n);
+        assert_memory_equal(with.ids, without.ids, (size_t)with.n * sizeof *with.ids);
+        print_message("%d of %d right, %d of %d with bf16 weights\n", with.result.n_accepted,
+                      with.result.n_drafted, wide.result.n_accepted, wide.result.n_drafted);
+        assert_true(with.result.n_accepted >= wide.result.n_accepted / 2);
+    }
+}
+
 /* ---- mutations ---- */
 
 /* What became of guesses as no mutation makes them. */
@@ -392,6 +418,7 @@ int main(void) {
         cmocka_unit_test(a_guess_that_fails_costs_no_id),
         cmocka_unit_test(a_layer_that_cannot_be_made_is_an_error),
         cmocka_unit_test(opening_the_layer_may_fail),
+        cmocka_unit_test(codes_guess_as_well),
         cmocka_unit_test(mutations_are_seen),
     };
     return cmocka_run_group_tests(tests, start, stop);

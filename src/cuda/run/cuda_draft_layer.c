@@ -3,6 +3,7 @@
  * known position waits for that. */
 #include "cuda/run/cuda_draft_layer.h"
 
+#include "base/buffer.h"
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "cuda/run/cuda_backend.h"
@@ -13,6 +14,7 @@
 #include "model/draft_model.h"
 #include "model/dtype.h"
 #include "model/model.h"
+#include "model/weights_quantize.h"
 
 #include <string.h>
 
@@ -94,21 +96,40 @@ static enum reel_status upload_fc(struct cuda_draft_layer *l, const struct backe
     return status;
 }
 
-static enum reel_status open_model(struct cuda_draft_layer *l, const struct backend *b,
-                                   struct reel_error *err) {
+static enum reel_status open_with(struct cuda_draft_layer *l, const struct backend *b,
+                                  const char *gpu_options, struct reel_error *err) {
     const struct backend_options options = { .devices = { .index = { b->gpu.index }, .n = 1 },
                                              .rounding = REEL_ROUNDING_FAST,
                                              .kv = (enum kv_form)b->plan.kv_form,
                                              .cache_dir = b->later.cache_dir,
-                                             .gpu_options = b->later.gpu_options,
+                                             .gpu_options = gpu_options,
                                              .cuda_dir = b->later.cuda_dir,
                                              .nvrtc_dir = b->later.nvrtc_dir };
-    draft_model_fill(&l->draft, &b->model->config, &b->model->weights);
     l->model = (struct model){ .name = b->model->name,
                                .config = l->draft.config,
                                .weights = l->draft.weights };
-    l->model.weights.embedding.rows = l->draft.config.vocab; /* a tied head is no longer */
     return cuda_backend.open(&l->backend, &l->model, &options, err);
+}
+
+/* A guess reads most of what it reads from the output matrix, so half the bits make it a third
+ * faster. What has no such codes guesses as it is. */
+static void narrow(struct cuda_draft_layer *l, const struct backend *b) {
+    const struct quantize_options how = { .form = WEIGHTS_INT8, .name = b->model->name };
+    if (b->tuning.draft_int8) (void)!weights_quantize(&l->draft.weights, &how, NULL);
+}
+
+static enum reel_status open_model(struct cuda_draft_layer *l, const struct backend *b,
+                                   struct reel_error *err) {
+    struct buffer gpu_options = { 0 };
+    draft_model_fill(&l->draft, &b->model->config, &b->model->weights);
+    l->draft.weights.embedding.rows = l->draft.config.vocab; /* a tied head is no longer */
+    narrow(l, b);
+    enum reel_status status =
+        buffer_printf(&gpu_options, err, "%s,narrow=1", /* it is small, but always read whole */
+                      b->later.gpu_options ? b->later.gpu_options : "");
+    if (status == REEL_OK) status = open_with(l, b, gpu_options.bytes, err);
+    buffer_release(&gpu_options);
+    return status;
 }
 
 static void layer_close(struct cuda_draft_layer *l, const struct backend *b) {
@@ -120,6 +141,7 @@ static void layer_close(struct cuda_draft_layer *l, const struct backend *b) {
         cuda_module_unload(&b->gpu, l->module);
     }
     cuda_backend.close(l->backend);
+    quantized_weights_release(l->draft.weights.quantized);
     mem_free(l);
 }
 

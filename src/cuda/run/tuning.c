@@ -81,6 +81,9 @@ static const struct setting settings[] = {
       "a block that leaves at once, to see what the others then say; -1: none" },
     { "load_threads", AT(load_threads), KIND_INT, 0, 256,
       "threads that bring weights to the GPU; 0: by the cores there are" },
+    { "draft_int8", AT(draft_int8), KIND_BOOL, 0, 1,
+      "1: a draft layer that is wider guesses with int8 weights, which are made when the first "
+      "session asks for it" },
     { "columns_wait", AT(columns_wait), KIND_INT, 0, 2,
       "1: several sessions wait until their program is compiled, 2: until those for any number "
       "are; "
@@ -106,6 +109,7 @@ void cuda_tuning_defaults(struct cuda_tuning *tuning) {
         .short_from = 2,
         .short_positions = 384,
         .narrow = NARROW_LARGE,
+        .draft_int8 = true,
         .stage_kb = GPU_STAGE_KB,
         .tuned = true,
         .absent = -1,

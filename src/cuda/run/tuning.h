@@ -30,6 +30,7 @@ struct cuda_tuning {
                             do then; -1: none */
     int load_threads;    /* that fill staging buffers; 0: by the cores there are */
     int stage_kb;        /* of one staging buffer */
+    bool draft_int8;     /* the draft layer and its part of the head get 8 bits a weight */
     int columns_wait;    /* several sessions wait for their program, 2: for all of them */
     int kv_pool_mb;      /* of all pages of K and V; 0: what is free, less a reserve */
     struct cuda_folders folders; /* not settable by text: where libraries are looked for */
