@@ -446,8 +446,9 @@ static void drafts_change_no_bit(void **state) {
         if (share_has(share, i)) check_setting(&settings[i]);
 }
 
-/* Four columns of dense models: attention becomes split in the middle of a session's columns, which
- * are drawn; beside sessions of fewer columns; with a part for each of a few SMs. */
+/* Four columns, those above of models with DeltaNets; and of dense ones: attention becomes split in
+ * the middle of a session's columns, which are drawn; beside sessions of fewer columns; with a part
+ * for each of a few SMs. */
 static void drafts_that_share_their_place_change_no_bit(void **state) {
     (void)state;
     static const struct setting few[] = {
@@ -481,10 +482,15 @@ static void drafts_that_share_their_place_change_no_bit(void **state) {
           40,
           { { .position = 140, .n_new = 9, .most_drafts = 3, .expected = "====x====" } } },
     };
-    const struct share share = share_of("drafts-crowded", 3);
+    const struct share share = share_of("drafts-crowded", 4);
+    int n = 0;
     crowded = true;
     for (int i = 0; i < (int)(sizeof few / sizeof *few); i++)
-        if (share_has(share, i)) check_setting(&few[i]);
+        if (share_has(share, n++)) check_setting(&few[i]);
+    for (int i = 0; i < N_SETTINGS; i++)
+        if (settings[i].columns == 4 && strncmp(settings[i].model, "q35", 3) == 0 &&
+            share_has(share, n++))
+            check_setting(&settings[i]);
     crowded = false;
 }
 
