@@ -20,6 +20,8 @@ static enum reel_status compile(struct columns_rig *r, const char *program, cons
         nvrtc_open(&nvrtc, folder_of_nvrtc(&b->tuning.folders), b->driver.version, err);
     if (status == REEL_OK) status = plan_constants(&r->plan, &constants, err);
     if (status == REEL_OK) status = buffer_printf(&constants, err, "T_PROFILE=%d\n", r->stamped);
+    if (status == REEL_OK && r->b->tuning.lineinfo)
+        status = buffer_text(&constants, "-lineinfo\n", err);
     if (status == REEL_OK) {
         const struct kernel_build build = { .nvrtc = &nvrtc,
                                             .sources = kernel_sources,

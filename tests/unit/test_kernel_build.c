@@ -168,7 +168,7 @@ static void the_key_holds_all_that_the_image_depends_on(void **state) {
     const struct kernel_build plain = f.build;
     struct nvrtc other = f.nvrtc;
     other.minor++;
-    for (int i = 0; i < 9; i++) {
+    for (int i = 0; i < 10; i++) {
         f.build = plain;
         if (i == 1) f.build.constants = "GIVEN=6\n";
         if (i == 2) f.build.constants = "GIVEN=5\nMORE=1\n";
@@ -178,6 +178,7 @@ static void the_key_holds_all_that_the_image_depends_on(void **state) {
         if (i == 6) f.build.driver_version = 14000;
         if (i == 7) f.build.nvrtc = &other;
         if (i == 8) f.build.n_sources = 3, f.build.gpu_compute = 100;
+        if (i == 9) f.build.constants = "GIVEN=5\n-lineinfo\n"; /* no constant's name */
         struct kernel_image image = must_build(&f);
         assert_false(image.from_cache);
         memcpy(keys[n++], image.key, sizeof keys[0]);

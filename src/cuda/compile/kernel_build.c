@@ -32,12 +32,13 @@ static enum reel_status add_option(struct options *o, const char *prefix, const 
     return status;
 }
 
+/* A line that is an option itself begins with "-". */
 static enum reel_status add_constants(struct options *o, const char *constants,
                                       struct reel_error *err) {
     enum reel_status status = REEL_OK;
     for (const char *line = constants; line && *line && status == REEL_OK;) {
         size_t n = strcspn(line, "\n");
-        if (n > 0) status = add_option(o, "-D", line, n, err);
+        if (n > 0) status = add_option(o, line[0] == '-' ? "" : "-D", line, n, err);
         line += n + (line[n] == '\n');
     }
     return status;

@@ -14,7 +14,8 @@ struct kernel_build {
     const struct kernel_source *sources; /* [n_sources]: the program and all it includes */
     int n_sources;
     const char *program;   /* which of them is compiled: "decode.cu" */
-    const char *constants; /* "NAME=value" a line, from plan_constants; NULL: none */
+    const char *constants; /* "NAME=value" a line, from plan_constants, or an option of the
+                              compiler; NULL: none */
     int compute;           /* target: 90, at most the GPU's; 0: the GPU's */
     int gpu_compute;    /* the GPU's: where it is newer than the target by a major version, PTX is
                            made instead of machine code, and the driver translates it */

@@ -173,6 +173,7 @@ static enum reel_status make_constants(const struct backend *b, const struct pla
     enum reel_status status = plan_constants(plan, text, err);
     if (status == REEL_OK)
         status = buffer_printf(text, err, "T_PROFILE=%d\n", b->tuning.profile ? 1 : 0);
+    if (status == REEL_OK && b->tuning.lineinfo) status = buffer_text(text, "-lineinfo\n", err);
     if (status == REEL_OK && b->tuning.absent >= 0)
         status = buffer_printf(text, err, "T_ABSENT=%d\n", b->tuning.absent);
     return status;

@@ -77,6 +77,8 @@ static const struct setting settings[] = {
     { "tuned", AT(tuned), KIND_BOOL, 0, 1, "0: what reel tune remembered is not used" },
     { "profile", AT(profile), KIND_INT, 0, 256,
       "tokens of a launch that leave time stamps; 0: kernels without stamps" },
+    { "lineinfo", AT(lineinfo), KIND_BOOL, 0, 1,
+      "1: machine code names the lines that it was made of, for tools/gpu_samples.py" },
     { "absent", AT(absent), KIND_INT, -1, 1 << 20,
       "a block that leaves at once, to see what the others then say; -1: none" },
     { "load_threads", AT(load_threads), KIND_INT, 0, 256,

@@ -26,6 +26,7 @@ struct cuda_tuning {
     int narrow;          /* enum narrow_wish */
     bool tuned;          /* settings that reel_model_tune remembered are used */
     int profile;         /* tokens of a launch that leave time stamps; 0: compiled without */
+    bool lineinfo;       /* machine code names the source's lines, for profilers */
     int absent;          /* a block that is compiled to leave at once, for tests of what the others
                             do then; -1: none */
     int load_threads;    /* that fill staging buffers; 0: by the cores there are */
