@@ -19,7 +19,8 @@ enum {
 /* The warps' partial attention lies where the normed vectors lie: these are read in qkv, gate_up and the head, and a
  * block makes partial attention between qkv and out. */
 #if P_OVERLAID
-/* Eight columns of a model with DeltaNets need more than a block has, and four of some larger models. So the result of
+/* Eight columns of a model with DeltaNets need more than a block has, and four of some larger models; four of others
+ * with DeltaNets have a longer ring so. The result of
  * attention, or of a DeltaNet, lies in the same place, behind the partial attention: it is made when all warps are done
  * with the products of qkv or mix. Before gate_up overwrites it there is a barrier behind out. The gated values lie
  * where attention's scratch lies. That needs no barrier: q, k and v of a layer exist when all blocks are done with down
