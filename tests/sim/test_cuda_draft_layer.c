@@ -204,6 +204,16 @@ static void an_unknown_past_makes_no_guess(void **state) {
     guess(other, 30, ids[30], 1, &g);
     assert_int_equal(g.n, 0);
     reel_session_close(other);
+    /* positions that were made anew without the layer are not those that it saw */
+    const struct reel_generation plain = { .size = sizeof plain,
+                                           .max_tokens = 10,
+                                           .ignore_stop_ids = true,
+                                           .speculation = REEL_SPECULATION_OFF };
+    good(reel_session_sync(s, ids, 40, NULL, &f.err));
+    good(reel_session_truncate(s, 31, &f.err));
+    good(reel_generate(s, &plain, NULL, &f.err));
+    guess(s, 40, reel_session_ids(s)[40], 1, &g);
+    assert_int_equal(g.n, 0);
     reel_session_close(s);
 }
 
