@@ -1,6 +1,6 @@
 /* What is known of positions lies in `hidden` and `ids`, the oldest first: position i of the list
- * is the session's first + n_slots + i. A slot needs the id of the position behind it, so the last
- * known position waits for that. */
+ * is the session's span.first + span.n_slots + i. A slot needs the id of the position behind it, so
+ * the last known position waits for that. */
 #include "cpu/draft_layer.h"
 
 #include "base/memory.h"
@@ -21,7 +21,7 @@ struct draft_state {
     struct draft_layer *layer; /* borrowed */
     struct kv_cache kv;        /* slot i is that of position first + i */
     int max_positions;
-    int first, n_slots, n_known;
+    struct draft_span span;
     float *hidden; /* f32 [KNOWN, hidden] */
     float *inputs; /* f32 [KNOWN, hidden] of slots that are being made */
     float *logits; /* f32 [vocab] */
@@ -157,7 +157,7 @@ static struct engine_run run_of(struct draft_state *d, int slot, int n) {
                                 .kv = &d->kv,
                                 .position = slot,
                                 .n = n,
-                                .rotation_offset = d->first,
+                                .rotation_offset = d->span.first,
                                 .embeddings = d->inputs,
                                 .output = REEL_OUTPUT_NONE };
 }
@@ -166,18 +166,19 @@ static struct engine_run run_of(struct draft_state *d, int slot, int n) {
 static void make_slots(struct draft_state *d, int n) {
     const size_t width = (size_t)d->layer->model.config.hidden;
     make_inputs(d, d->ids + 1, d->hidden, n);
-    kv_cache_begin(&d->kv, d->n_slots, d->n_slots + n);
+    kv_cache_begin(&d->kv, d->span.n_slots, d->span.n_slots + n);
     for (int i = 0; i < n;) {
         const int some = n - i < T_CHUNK ? n - i : T_CHUNK;
-        struct engine_run run = run_of(d, d->n_slots, some);
+        struct engine_run run = run_of(d, d->span.n_slots, some);
         run.embeddings += (size_t)i * width;
         engine_evaluate(&run);
-        d->n_slots += some;
+        d->span.n_slots += some;
         i += some;
     }
-    d->n_known -= n;
-    memmove(d->hidden, d->hidden + (size_t)n * width, (size_t)d->n_known * width * sizeof(float));
-    memmove(d->ids, d->ids + n, (size_t)d->n_known * sizeof *d->ids);
+    d->span.n_known -= n;
+    memmove(d->hidden, d->hidden + (size_t)n * width,
+            (size_t)d->span.n_known * width * sizeof(float));
+    memmove(d->ids, d->ids + n, (size_t)d->span.n_known * sizeof *d->ids);
 }
 
 /* Slots of the n inputs from `slot` on; logits and `told` are those of the last. */
@@ -198,43 +199,27 @@ static void run_slots(struct draft_state *d, int slot, int n) {
 
 /* ---- following a session --------------------------------------------------------------------- */
 
-static int end_of(const struct draft_state *d) { return d->first + d->n_slots + d->n_known; }
-
-/* Forgets positions from `position` on, and all where some before it are not known. A slot keeps
- * the id that was behind it: where that has changed, guesses are a little worse. */
-static void go_to(struct draft_state *d, int position) {
-    if (position > end_of(d) || position < d->first) {
-        d->first = position;
-        d->n_slots = d->n_known = 0;
-    } else if (position >= d->first + d->n_slots) {
-        d->n_known = position - d->first - d->n_slots;
-    } else {
-        d->n_slots = position - d->first;
-        d->n_known = 0;
-    }
-}
-
-void draft_state_forget(struct draft_state *d) { d->first = d->n_slots = d->n_known = 0; }
+void draft_state_forget(struct draft_state *d) { d->span = (struct draft_span){ 0 }; }
 
 void draft_state_keep(struct draft_state *d, int n) {
-    if (n >= end_of(d)) return;
-    go_to(d, n);
-    kv_cache_keep(&d->kv, d->n_slots);
+    if (n >= draft_span_end(&d->span)) return;
+    draft_span_go_to(&d->span, n);
+    kv_cache_keep(&d->kv, d->span.n_slots);
 }
 
 float *draft_state_hidden(struct draft_state *d, int position) {
-    go_to(d, position);
-    return d->hidden + (size_t)d->n_known * (size_t)d->layer->model.config.hidden;
+    draft_span_go_to(&d->span, position);
+    return d->hidden + (size_t)d->span.n_known * (size_t)d->layer->model.config.hidden;
 }
 
 void draft_state_saw(struct draft_state *d, int position, const int32_t *ids, int n_kept) {
     if (!ids) {
-        go_to(d, position + n_kept);
+        draft_span_go_to(&d->span, position + n_kept);
         return;
     }
-    memcpy(d->ids + d->n_known, ids, (size_t)n_kept * sizeof *ids);
-    d->n_known += n_kept;
-    if (d->n_known > WAITING) make_slots(d, d->n_known - 1);
+    memcpy(d->ids + d->span.n_known, ids, (size_t)n_kept * sizeof *ids);
+    d->span.n_known += n_kept;
+    if (d->span.n_known > WAITING) make_slots(d, d->span.n_known - 1);
 }
 
 static int32_t likeliest(const float *logits, int n) {
@@ -247,16 +232,15 @@ static int32_t likeliest(const float *logits, int n) {
 int draft_state_guess(struct draft_state *d, int position, int32_t id, int32_t *ids, int most,
                       float *logits) {
     const int vocab = d->layer->model.config.vocab;
-    if (d->n_known == 0 || end_of(d) != position) return 0;
-    d->ids[d->n_known] = id;
-    make_inputs(d, d->ids + 1, d->hidden, d->n_known);
-    run_slots(d, d->n_slots, d->n_known);
-    d->n_slots += d->n_known;
-    d->n_known = 0;
+    if (d->span.n_known == 0 || draft_span_end(&d->span) != position) return 0;
+    d->ids[d->span.n_known] = id;
+    make_inputs(d, d->ids + 1, d->hidden, d->span.n_known);
+    run_slots(d, d->span.n_slots, d->span.n_known);
+    draft_span_made(&d->span);
     for (int i = 0; i < most; i++) {
         if (i > 0) {
             make_inputs(d, &ids[i - 1], d->told, 1);
-            run_slots(d, d->n_slots + i - 1, 1);
+            run_slots(d, d->span.n_slots + i - 1, 1);
         }
         ids[i] = likeliest(d->logits, vocab);
     }

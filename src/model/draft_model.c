@@ -19,3 +19,22 @@ void draft_model_fill(struct draft_model *d, const struct model_config *config,
                                    .draft = weights->draft };
     d->weights.head.rows = d->config.vocab;
 }
+
+int draft_span_end(const struct draft_span *span) {
+    return span->first + span->n_slots + span->n_known;
+}
+
+void draft_span_go_to(struct draft_span *span, int position) {
+    const int behind = position - span->first - span->n_slots; /* the slots */
+    if (position < span->first || position > draft_span_end(span))
+        *span = (struct draft_span){ .first = position };
+    else if (behind >= 0)
+        span->n_known = behind;
+    else
+        span->n_slots += behind, span->n_known = 0;
+}
+
+void draft_span_made(struct draft_span *span) {
+    span->n_slots += span->n_known;
+    span->n_known = 0;
+}

@@ -18,6 +18,18 @@ struct draft_model {
     struct layer_weights layer;
 };
 
+/* What a session's layer has of its positions: from `first` on slots, its keys and values, and
+ * behind them positions that are known, of which slots can be made. */
+struct draft_span {
+    int first, n_slots, n_known;
+};
+int draft_span_end(const struct draft_span *span); /* the position behind all */
+/* Forgets positions from `position` on, and all where some before it are not known. A slot keeps
+ * the id that was behind it: where that has changed, guesses are a little worse. */
+void draft_span_go_to(struct draft_span *span, int position);
+/* The known positions are slots now. */
+void draft_span_made(struct draft_span *span);
+
 /* config and weights, which have a draft layer, are borrowed. */
 void draft_model_fill(struct draft_model *d, const struct model_config *config,
                       const struct weights *weights);

@@ -1,6 +1,6 @@
 /* What is known of positions lies in `hidden` and `ids`, the oldest first: position i of the list
- * is the session's first + n_slots + i. A slot needs the id of the position behind it, so the last
- * known position waits for that. */
+ * is the session's span.first + span.n_slots + i. A slot needs the id of the position behind it, so
+ * the last known position waits for that. */
 #include "cuda/run/cuda_draft_layer.h"
 
 #include "base/buffer.h"
@@ -33,7 +33,7 @@ struct cuda_draft_layer {
 
 struct cuda_draft_state {
     struct backend_state *slots; /* slot i is that of position first + i */
-    int first, n_slots, n_known;
+    struct draft_span span;
     cu_address hidden;     /* f32 [WAITING + gpu_most_given, hidden] */
     cu_address told;       /* f32 [hidden] what the layer made of the last slot, for the next one */
     cu_address halves;     /* u32 [DRAFT_POSITIONS, 2 hidden] */
@@ -314,12 +314,13 @@ static enum reel_status drop_known(const struct backend_state *s, int n, struct 
     struct cuda_draft_state *d = s->drafts;
     const size_t row = hidden_bytes(b);
     enum reel_status status = REEL_OK;
-    d->n_known -= n;
-    for (int i = 0; i < d->n_known && status == REEL_OK; i++) /* one after the other: no overlap */
+    d->span.n_known -= n;
+    /* one after the other: no overlap */
+    for (int i = 0; i < d->span.n_known && status == REEL_OK; i++)
         status = cuda_queue_copy(&b->gpu, d->hidden + (cu_address)i * row,
                                  d->hidden + (cu_address)(n + i) * row, row, err);
-    memmove(d->ids, d->ids + n, (size_t)d->n_known * sizeof *d->ids);
-    memmove(d->raw, d->raw + n, (size_t)d->n_known * sizeof *d->raw);
+    memmove(d->ids, d->ids + n, (size_t)d->span.n_known * sizeof *d->ids);
+    memmove(d->raw, d->raw + n, (size_t)d->span.n_known * sizeof *d->raw);
     return status;
 }
 
@@ -329,13 +330,13 @@ static enum reel_status make_slots(const struct backend_state *s, int n, struct 
     enum reel_status status = REEL_OK;
     for (int done = 0; done < n && status == REEL_OK;) {
         const int some = int_min(n - done, DRAFT_POSITIONS);
-        const struct backend_eval eval = { .position = d->n_slots,
+        const struct backend_eval eval = { .position = d->span.n_slots,
                                            .n = some,
                                            .output = REEL_OUTPUT_NONE };
         const struct states known = known_states(s, done, some);
         status = queue_inputs(s, d->ids + done + 1, &known, err);
         if (status == REEL_OK) status = cuda_eval(d->slots, &eval, err);
-        done += some, d->n_slots += some;
+        done += some, d->span.n_slots += some;
     }
     return status == REEL_OK ? drop_known(s, n, err) : status;
 }
@@ -381,41 +382,29 @@ static enum reel_status end_guess(struct cuda_run *run, int32_t *id, struct reel
 
 /* ---- following a session --------------------------------------------------------------------- */
 
-static int end_of(const struct cuda_draft_state *d) { return d->first + d->n_slots + d->n_known; }
-
-/* Forgets positions from `position` on, and all where some before it are not known. A slot keeps
- * the id that was behind it: where that has changed, guesses are a little worse. */
 static void go_to(struct cuda_draft_state *d, int position) {
-    if (position > end_of(d) || position < d->first) {
-        d->first = position;
-        d->n_slots = d->n_known = 0;
-    } else if (position >= d->first + d->n_slots) {
-        d->n_known = position - d->first - d->n_slots;
-    } else {
-        d->n_slots = position - d->first;
-        d->n_known = 0;
-    }
-    cuda_keep(d->slots, d->n_slots);
+    draft_span_go_to(&d->span, position);
+    cuda_keep(d->slots, d->span.n_slots);
 }
 
 void cuda_draft_forget(struct backend_state *s) {
     struct cuda_draft_state *d = s->drafts;
     if (!d) return;
-    d->first = d->n_slots = d->n_known = 0;
+    d->span = (struct draft_span){ 0 };
     cuda_keep(d->slots, 0);
 }
 
 void cuda_draft_keep(struct backend_state *s, int n) {
-    if (s->drafts && n < end_of(s->drafts)) go_to(s->drafts, n);
+    if (s->drafts && n < draft_span_end(&s->drafts->span)) go_to(s->drafts, n);
 }
 
 bool cuda_draft_lags(const struct backend_state *s, int position) {
     const struct cuda_draft_state *d = s->drafts;
-    return d && !d->failed && (d->n_known == 0 || end_of(d) != position);
+    return d && !d->failed && (d->span.n_known == 0 || draft_span_end(&d->span) != position);
 }
 
 static cu_address next_hidden(const struct backend_state *s) {
-    return s->drafts->hidden + (cu_address)s->drafts->n_known * hidden_bytes(s->backend);
+    return s->drafts->hidden + (cu_address)s->drafts->span.n_known * hidden_bytes(s->backend);
 }
 
 cu_address cuda_draft_hidden(struct backend_state *s, int position) {
@@ -445,29 +434,28 @@ void cuda_draft_saw(struct backend_state *s, int position, const int32_t *ids, i
         go_to(d, position + n);
         return;
     }
-    memcpy(d->ids + d->n_known, ids, (size_t)n * sizeof *ids);
+    memcpy(d->ids + d->span.n_known, ids, (size_t)n * sizeof *ids);
     for (int i = 0; i < n; i++)
-        d->raw[d->n_known + i] = raw;
-    d->n_known += n;
-    if (d->n_known > WAITING && make_slots(s, d->n_known - 1, &why) != REEL_OK) fail(s);
+        d->raw[d->span.n_known + i] = raw;
+    d->span.n_known += n;
+    if (d->span.n_known > WAITING && make_slots(s, d->span.n_known - 1, &why) != REEL_OK) fail(s);
 }
 
 /* Puts guesses into the queue, until `most` are there. logits: those of the last. */
 static enum reel_status queue_all(struct backend_state *s, int most, bool logits,
                                   struct reel_error *err) {
     struct cuda_draft_state *d = s->drafts;
-    const struct states known = known_states(s, 0, d->n_known), told = { 1, d->told, 0 };
+    const struct states known = known_states(s, 0, d->span.n_known), told = { 1, d->told, 0 };
     d->n_runs = 0;
     enum reel_status status = queue_inputs(s, d->ids + 1, &known, err);
     if (status == REEL_OK)
-        status = queue_guess(d, d->n_slots, d->n_known, logits && most == 1, err);
+        status = queue_guess(d, d->span.n_slots, d->span.n_known, logits && most == 1, err);
     if (status != REEL_OK) return status;
-    d->n_slots += d->n_known;
-    d->n_known = 0;
+    draft_span_made(&d->span);
     for (int i = 1; i < most && status == REEL_OK; i++) {
         status = queue_inputs(s, NULL, &told, err);
         if (status == REEL_OK)
-            status = queue_guess(d, d->n_slots + i - 1, 1, logits && i == most - 1, err);
+            status = queue_guess(d, d->span.n_slots + i - 1, 1, logits && i == most - 1, err);
     }
     return status;
 }
@@ -477,10 +465,10 @@ static int queue_guesses(struct backend_state *s, int position, int32_t id, int 
     struct reel_error why = { 0 };
     if (!d || d->failed || cuda_draft_lags(s, position)) return 0;
     /* the slots of all guesses but the last have room */
-    most = int_min(most, d->slots->max_positions - d->n_slots - d->n_known + 1);
+    most = int_min(most, d->slots->max_positions - d->span.n_slots - d->span.n_known + 1);
     most = int_min(most, MOST_GUESSES);
     if (most < 1) return 0;
-    d->ids[d->n_known] = id;
+    d->ids[d->span.n_known] = id;
     if (queue_all(s, most, logits, &why) == REEL_OK) return most;
     int32_t ids[MOST_GUESSES];
     (void)cuda_guesses_take(s, ids);
