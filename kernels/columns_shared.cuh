@@ -20,9 +20,9 @@ enum {
  * block makes partial attention between qkv and out. */
 #if P_OVERLAID
 /* Eight columns of a model with DeltaNets need more than a block has, and four of some larger models; four of others
- * with DeltaNets have a longer ring so. The result of
- * attention, or of a DeltaNet, lies in the same place, behind the partial attention: it is made when all warps are done
- * with the products of qkv or mix. Before gate_up overwrites it there is a barrier behind out. The gated values lie
+ * with DeltaNets have a longer ring so. The result of attention, or of a DeltaNet, lies in the same place, behind the
+ * partial attention: it is made when all warps are done with the products of qkv or mix. Before gate_up overwrites it
+ * there is a barrier behind out. The gated values lie
  * where attention's scratch lies. That needs no barrier: q, k and v of a layer exist when all blocks are done with down
  * of the layer before, and gated values when all blocks are done with out. The sampler's scratch lies there, too: the
  * first best of a block exists when all are done with the last down, and there is a barrier behind the picks. */

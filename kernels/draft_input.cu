@@ -46,7 +46,8 @@ DEV float block_sum(float v, float *parts, int lane, int warp) {
 }
 
 /* A block makes a half: the norm, times its gains. What the final norm would have scaled the hidden state by is part of
- * the scale. */
+ * the scale. The next half's sums may take the same place: of the two barriers here one lies between a number's last
+ * reading and its next writing. */
 DEV void half_make(const struct half *h, const float *gain, u32 *to, int lane, int warp) {
     float *parts = (float *)shared_base(); /* [sum, raw][DRAFT_WARPS] */
     float two[HALF_TURNS][2], raw = 0, sum = 0;
@@ -72,7 +73,6 @@ DEV void half_make(const struct half *h, const float *gain, u32 *to, int lane, i
         plain_store32(to + 2 * pair, both);
         plain_store32(to + 2 * pair + 1, bf16_pair(low - bf16_low(both), high - bf16_high(both)));
     }
-    block_sync(); /* the next half's sums take the same place */
 }
 
 /* The id of a position. */

@@ -19,7 +19,7 @@ struct draft_layer {
 
 struct draft_state {
     struct draft_layer *layer; /* borrowed */
-    struct kv_cache kv;        /* slot i is that of position first + i */
+    struct kv_cache kv;        /* slot i is that of position span.first + i */
     int max_positions;
     struct draft_span span;
     float *hidden; /* f32 [KNOWN, hidden] */

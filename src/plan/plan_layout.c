@@ -213,9 +213,9 @@ int plan_shared_bytes(const struct plan *p) {
            decode_shared_bytes(&p->tape, &block);
 }
 
-/* Slots of the largest ring, up to `most_bytes`, that fits beside the K/V slots; 0 when none
- * does. In the head a slot must always belong to the same two warps, so slots come in multiples
- * of warps / 2. */
+/* Slots of the largest ring, up to `most_bytes`, that fits beside the K/V slots and leaves
+ * `spare_bytes`; 0 when none does. In the head a slot must always belong to the same two warps, so
+ * slots come in multiples of warps / 2. */
 static int ring_that_fits(struct plan *p, int most_bytes, int spare_bytes) {
     const int step = p->tape.warps / 2;
     for (int slots = most_bytes / p->slot_bytes / step * step; slots >= step; slots -= step) {
@@ -527,8 +527,8 @@ static uint64_t kept_bytes(const struct plan *p) {
 
 /* Chooses the ring of several columns, as nothing else of their plan depends on it; 0: there is no
  * room. Models with DeltaNets attend without stages, so nothing is lost where parts of shared
- * memory share their place, and a ring twice as long makes four columns of Qwen3.5-0.8B on an H200
- * a tenth faster. */
+ * memory share their place, and with a ring twice as long four columns of Qwen3.5-0.8B take 7 %
+ * less on an H200, with drafts 9 %. */
 static int choose_column_ring(struct plan *plan, const struct plan *one) {
     const int most_bytes = one->ring_slots * one->slot_bytes;
     const bool may_overlay = plan->columns <= 4 && !group_digit_words(&one->tape);

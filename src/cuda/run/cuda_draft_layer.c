@@ -32,7 +32,7 @@ struct cuda_draft_layer {
 };
 
 struct cuda_draft_state {
-    struct backend_state *slots; /* slot i is that of position first + i */
+    struct backend_state *slots; /* slot i is that of position span.first + i */
     struct draft_span span;
     cu_address hidden;     /* f32 [WAITING + gpu_most_given, hidden] */
     cu_address told;       /* f32 [hidden] what the layer made of the last slot, for the next one */
@@ -111,8 +111,8 @@ static enum reel_status open_with(struct cuda_draft_layer *l, const struct backe
     return cuda_backend.open(&l->backend, &l->model, &options, err);
 }
 
-/* A guess reads most of what it reads from the output matrix, so half the bits make it a third
- * faster. What has no such codes guesses as it is. */
+/* Most of what a guess reads is the output matrix. With half the bits one of Qwen3.5-0.8B takes a
+ * sixth less on an H200. What has no such codes guesses as it is. */
 static void narrow(struct cuda_draft_layer *l, const struct backend *b) {
     const struct quantize_options how = { .form = WEIGHTS_INT8, .name = b->model->name };
     if (b->tuning.draft_int8) (void)!weights_quantize(&l->draft.weights, &how, NULL);
