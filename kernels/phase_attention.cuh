@@ -709,17 +709,20 @@ DEV void attended_store(const struct worker *w, struct attended *r) {
 
 #if !STAGED
 /* A warp without pieces says that its partial results are of no position. These are multiplied by 0 all the same, so
- * they must be numbers. Where several columns' digits lay in their place (columns_shared.cuh), they may be none. */
+ * they must be numbers. With several columns the sampler's scratch may have lain in the place of sums of weights, and
+ * the columns' digits in the place of results (columns_shared.cuh), and these may be none. */
 enum { NONE_IS_ZERO = P_COLUMNS > 1 && NORMED_DIGITS };
 DEV void attended_none(const struct worker *w) {
+    struct attention_shared *at = attention_of(w);
+    const int head = w->warp % P_GROUP_KV_HEADS * AT_HEADS + w->lane, part = w->warp / P_GROUP_KV_HEADS;
     if (NONE_IS_ZERO && w->warp < P_ATTENTION_WARPS) {
         NO_UNROLL
         for (int i = w->lane; i < AT_HEADS * 8 * AT_O_STRIDE; i += LANES)
             attention_o(w)[w->warp][0][i] = 0;
     }
-    if (w->warp < P_ATTENTION_WARPS && w->lane < AT_HEADS)
-        attention_of(w)->m[w->warp % P_GROUP_KV_HEADS * AT_HEADS + w->lane][w->warp / P_GROUP_KV_HEADS] =
-            ATTENTION_NEVER;
+    if (w->warp >= P_ATTENTION_WARPS || w->lane >= AT_HEADS) return;
+    at->m[head][part] = ATTENTION_NEVER;
+    if (P_COLUMNS > 1) at->l[head][part] = 0;
 }
 #endif
 
