@@ -197,6 +197,7 @@ DEV void columns_strip_multiply(struct worker *w, int mine, int there, const flo
         }
         head_release(w, seen);
         slots_skip(w, HEAD_ROW_SLOTS - before);
+        w->slot = head_row_back(w->slot);
     }
 #if TILES_NARROW
     if (DIGITS(P_HEAD_FORMAT)) {

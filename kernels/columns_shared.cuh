@@ -24,8 +24,7 @@ enum {
  * partial attention: it is made when all warps are done with the products of qkv or mix. Before gate_up overwrites it
  * there is a barrier behind out. The gated values lie
  * where attention's scratch lies. That needs no barrier: q, k and v of a layer exist when all blocks are done with down
- * of the layer before, and gated values when all blocks are done with out. The sampler's scratch lies there, too: the
- * first best of a block exists when all are done with the last down, and there is a barrier behind the picks. */
+ * of the layer before, and gated values when all blocks are done with out. */
 union column_vectors {
     u32 x[SETS * X_SET];
     struct {
@@ -35,13 +34,9 @@ union column_vectors {
 };
 #define ATTENTION_RESULT vectors.attention
 #define GATED_VALUES     scratch.gated
-#define ATTENTION_AT     scratch.at
-#define PICK_AT          scratch.pick
 #else
 #define ATTENTION_RESULT attention
 #define GATED_VALUES     gated
-#define ATTENTION_AT     at
-#define PICK_AT          pick
 union column_vectors {
     u32 x[SETS * X_SET]; /* norms' results as B fragments: [set][k tile][column of the set][half][lane % 4][k, k + 8] */
     float o[O_BUFFERS][P_ATTENTION_WARPS][AT_HEADS][8 * AT_O_STRIDE]; /* [row % 8][tile][row / 8] */
@@ -114,17 +109,19 @@ struct ALIGN(16) block_shared {
     u64 full[RING_SLOTS], empty[RING_SLOTS];
     u64 kv_full[P_KV_SLOTS], kv_empty[P_KV_SLOTS];
     u64 looked; /* a phase for each token: the producer of K and V knows where the columns stand; columns_looked_wait */
-#if P_OVERLAID
+    /* The sampler's scratch lies where attention's lies: the first best of a block exists when all are done with the
+     * last down, and there is a barrier behind the picks. */
     union ALIGN(16) {
         struct attention_shared at[COLUMNS];
-        u32 gated[P_DOWN_K_TILES][INPUT_STRIDE];
         struct pick_shared pick;
-    } scratch;
-#else
-    struct attention_shared at[COLUMNS];
-    struct pick_shared pick;
+#if P_OVERLAID
+        u32 gated[P_DOWN_K_TILES][INPUT_STRIDE];
 #endif
+    } scratch;
 };
+
+#define ATTENTION_AT scratch.at
+#define PICK_AT      scratch.pick
 
 /* Attention's scratch of the column at hand, and the warps' partial attention. */
 DEV struct attention_shared *attention_of(const struct worker *w) { return &w->s->ATTENTION_AT[w->column]; }

@@ -113,7 +113,7 @@ TAPE_FN int columns_shared_bytes(const struct tape_shape *t, const struct decode
     const int attention = 4 * s[TAPE_OUT].k_tiles * PLAIN_STRIDE(n), gated = 4 * s[TAPE_DOWN].k_tiles * PLAIN_STRIDE(n);
     const int o = b->overlaid ? attention_o_bytes(b) + attention : ATTENTION_BUFFERS(n) * attention_o_bytes(b);
     const int scratch = n * attention_shared_bytes(b), pick = pick_shared_bytes(t->warps, t->n_sms);
-    const int later = gated > pick ? gated : pick;
+    const int later = b->overlaid && gated > pick ? gated : pick;
     const int tight = b->overlaid, first = parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP], tight);
     const int mix = parts_of_two(&s[TAPE_QKV], &s[TAPE_MIX], tight);
     int at = gpus_shared_bytes(b) + (x > o ? x : o);                            /* x, o; overlaid: attention */
@@ -132,9 +132,8 @@ TAPE_FN int columns_shared_bytes(const struct tape_shape *t, const struct decode
     at = layout_add(at, 8, 8 * n);                                              /* kv_first */
     if (!b->follows && !b->overlaid && !b->gate_slots) at += 8 * n * (b->attention_warps + 2) + 8; /* stages */
     at += 2 * 8 * b->ring_slots;                                                                   /* full, empty */
-    at += 2 * 8 * b->kv_slots + 8;                                             /* kv_full, kv_empty, looked */
-    at = layout_add(at, 16, b->overlaid && later > scratch ? later : scratch); /* at; overlaid: gated, pick */
-    if (!b->overlaid) at = layout_add(at, 16, pick);                           /* pick */
+    at += 2 * 8 * b->kv_slots + 8;                              /* kv_full, kv_empty, looked */
+    at = layout_add(at, 16, later > scratch ? later : scratch); /* at, pick; overlaid: gated */
     return layout_add(at, 16, 0);
 }
 

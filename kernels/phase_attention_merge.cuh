@@ -58,7 +58,8 @@ DEV void merge_places(const struct worker *w, struct merge_place *at) {
 
 /* Merges a word of the warps' partial results, of which each KV head has `parts`, and the current position's if `own`.
  * o: where the first warp's values of the word lie; each further one's lie P_GROUP_KV_HEADS * AT_O_FLOATS behind. v:
- * the current position's values of the word. What is added of a part that there is not is 0 times the first part. */
+ * the current position's values of the word. What is added of a part that there is not is 0 times the first part, or
+ * times 0 where there is none. */
 DEV struct merged parts_merge(const struct attention_shared *at, int head, const float *o, u32 v, int parts, int own) {
     const float m_own = own ? at->m_own[head] : ATTENTION_NEVER;
     float m[AT_PARTS], l[AT_PARTS], low[AT_PARTS], high[AT_PARTS], top[AT_PARTS];
@@ -67,7 +68,7 @@ DEV struct merged parts_merge(const struct attention_shared *at, int head, const
     UNROLL
     for (int p = 0; p < AT_PARTS; p++) {
         const int there = p < parts, from = there ? p : 0;
-        top[p] = m[p] = there ? at->m[head][from] : ATTENTION_NEVER, l[p] = at->l[head][from];
+        top[p] = m[p] = there ? at->m[head][from] : ATTENTION_NEVER, l[p] = parts ? at->l[head][from] : 0;
         low[p] = parts ? o[from * P_GROUP_KV_HEADS * AT_O_FLOATS] : 0;
         high[p] = parts ? o[from * P_GROUP_KV_HEADS * AT_O_FLOATS + AT_O_STRIDE] : 0;
     }

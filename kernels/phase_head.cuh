@@ -104,7 +104,7 @@ DEV void head_unit(struct worker *w, int q, float (*d)[4]) {
 #endif
 
 DEV void head_wait(struct worker *w) {
-    if (w->lane == 0) mbar_wait(w, w->full + (smem)w->slot * 8, w->parity, WAIT_WEIGHTS);
+    if (w->lane == 0) mbar_wait(w, w->full + (smem)w->slot * 8, slot_parity(w, w->slot), WAIT_WEIGHTS);
     warp_sync();
 }
 
@@ -113,12 +113,6 @@ DEV void head_wait(struct worker *w) {
 DEV void head_release(struct worker *w, u32 seen) {
     warp_sync();
     if (w->lane < HEAD_ROW_SLOTS) mbar_arrive_after(w, w->empty + (smem)w->slot * 8, seen);
-}
-
-/* Moves on by n slots, n <= HEAD_ROW_SLOTS <= RING_SLOTS. */
-DEV void slots_skip(struct worker *w, int n) {
-    w->slot += n;
-    if (w->slot >= RING_SLOTS) w->slot -= RING_SLOTS, w->parity ^= 1;
 }
 
 #if P_COLUMNS == 1

@@ -7,12 +7,22 @@
  * In the layers every consumer warp waits for every slot. In the head a slot belongs to HEAD_SLOT_WARPS warps, and to
  * the same ones in every lap, because a row of units, one for each warp, takes HEAD_ROW_SLOTS slots and the ring
  * holds a whole number of such rows. Both rules have one reason: a warp that skipped laps of a slot could not tell one
- * lap's parity from another's. */
+ * lap's parity from another's. A ring that holds one such row and a part of another (RING_ODD) is a ring of one row in
+ * the head: all rows go into the slots of the first. Then slots differ in how many laps they have behind them, and each
+ * has a parity of its own. */
 #ifndef REEL_KERNELS_RING_CUH
 #define REEL_KERNELS_RING_CUH
 
 #include "shared.cuh"
 #include "tile_codes.cuh"
+
+#define RING_ODD (P_COLUMNS > 1 && P_RING_SLOTS % (P_HEAD_UNIT / P_SLOT_TILES) != 0)
+/* Whether slots are filled in halves, the second when one slot less is in flight. So half a slot less is in flight than
+ * the cap says, which is finer than whole slots are. */
+#define HALF_FILLS (G_COPY == 2 && P_HALF_FILLS)
+#if RING_ODD && P_RING_SLOTS > 15
+#error "a ring of more than one row of the head's units: a whole number of rows, or at most 15 slots"
+#endif
 
 enum {
     HEAD_SLOT_WARPS = P_WARPS * P_SLOT_TILES / P_HEAD_UNIT, /* warps that have a unit in a slot */
@@ -27,8 +37,29 @@ DEV u32 slot_fill(const int format) { return (u32)(P_WARPS * P_SLOT_TILES) * til
 
 /* ---- consumers ---- */
 
+/* The parity of the next phase of a slot: w->parity, which with RING_ODD has a bit for each slot. */
+DEV u32 slot_parity(const struct worker *w, int slot) { return RING_ODD ? w->parity >> slot & 1 : w->parity; }
+
+/* Moves on by n slots, n <= HEAD_ROW_SLOTS <= RING_SLOTS. */
+DEV void slots_skip(struct worker *w, int n) {
+    if (RING_ODD) {
+        const u32 passed = ((1u << n) - 1) << w->slot;
+        w->parity ^= (passed | passed >> RING_SLOTS) & ((1u << RING_SLOTS) - 1);
+    }
+    w->slot += n;
+    if (w->slot >= RING_SLOTS) w->slot -= RING_SLOTS, w->parity ^= RING_ODD ? 0 : 1;
+}
 DEV void slot_next(struct worker *w) {
-    if (++w->slot == RING_SLOTS) w->slot = 0, w->parity ^= 1;
+    if (RING_ODD)
+        slots_skip(w, 1);
+    else if (++w->slot == RING_SLOTS)
+        w->slot = 0, w->parity ^= 1;
+}
+
+/* Goes from the end of a row of the head's units to where the next one begins. */
+DEV int head_row_back(int slot) {
+    if (!RING_ODD) return slot;
+    return slot < HEAD_ROW_SLOTS ? slot + RING_SLOTS - HEAD_ROW_SLOTS : slot - HEAD_ROW_SLOTS;
 }
 
 /* This lane's bytes of this warp's i-th tile in the slot at hand. */
@@ -42,7 +73,8 @@ DEV const u8 *slot_tile(const struct worker *w, int i, const int format) {
 DEV void slots_wait(struct worker *w, int first, int n) {
     const int from = w->slot + first, wraps = from + w->lane >= RING_SLOTS;
     const int mine = from + w->lane - (wraps ? RING_SLOTS : 0);
-    if (warp_all(w->lane >= n || mbar_test(w->full + (smem)mine * 8, w->parity ^ (u32)wraps))) {
+    const u32 parity_mine = RING_ODD ? w->parity >> mine & 1 : w->parity ^ (u32)wraps;
+    if (warp_all(w->lane >= n || mbar_test(w->full + (smem)mine * 8, parity_mine))) {
         warp_sync(); /* a vote orders nothing */
         return;
     }
@@ -52,7 +84,7 @@ DEV void slots_wait(struct worker *w, int first, int n) {
         if (first > 0 && slot >= RING_SLOTS) slot -= RING_SLOTS, parity ^= 1;
         NO_UNROLL
         for (int i = 0; i < n; i++) {
-            mbar_wait(w, w->full + (smem)slot * 8, parity, WAIT_WEIGHTS);
+            mbar_wait(w, w->full + (smem)slot * 8, RING_ODD ? slot_parity(w, slot) : parity, WAIT_WEIGHTS);
             if (++slot == RING_SLOTS) slot = 0, parity ^= 1;
         }
     }
@@ -94,6 +126,11 @@ struct weight_stream {
     int slot, old;               /* slot: the next to fill; old: the oldest in flight */
     u32 fill_parity, old_parity; /* fill: of the lap before at `slot`; old: of the lap in flight at `old` */
     int flying, cap, first_lap;
+#if RING_ODD
+    u64 order; /* the slots in flight, 4 bits each, the oldest in the lowest; fill_parity and old_parity: a bit a slot
+                */
+    u32 filled, in_flight; /* a bit for each slot that has been filled, and for each that is in flight */
+#endif
 };
 
 /* The first lane's value, for all lanes that fill: what they read may have changed between two lanes' reads. */
@@ -103,13 +140,28 @@ DEV void stream_start(const struct worker *w, struct weight_stream *p) {
     p->ring = smem_of(w->ring), p->full = w->full, p->empty = w->empty;
     p->slot = p->old = p->flying = 0;
     p->fill_parity = p->old_parity = 0, p->first_lap = 1;
+#if RING_ODD
+    p->order = 0, p->filled = p->in_flight = 0;
+#endif
 }
+
+/* The oldest slot in flight has landed. */
+DEV void stream_landed(struct weight_stream *p) {
+    p->flying--;
+#if RING_ODD
+    p->old_parity ^= 1u << p->old, p->in_flight &= ~(1u << p->old);
+    p->order >>= 4, p->old = (int)(p->order & 15);
+#else
+    if (++p->old == RING_SLOTS) p->old = 0, p->old_parity ^= 1;
+#endif
+}
+#define OLD_PARITY(p) (RING_ODD ? (p)->old_parity >> (p)->old & 1 : (p)->old_parity)
 
 /* Waits for all copies in flight: the producer must not leave before they have landed. */
 DEV void stream_drain(struct weight_stream *p) {
-    for (; p->flying > 0; p->flying--) {
-        copy_wait(p->full + (smem)p->old * 8, p->old_parity);
-        if (++p->old == RING_SLOTS) p->old = 0, p->old_parity ^= 1;
+    while (p->flying > 0) {
+        copy_wait(p->full + (smem)p->old * 8, OLD_PARITY(p));
+        stream_landed(p);
     }
 }
 
@@ -128,18 +180,58 @@ DEV int stream_wait(struct worker *w, smem bar, u32 parity) {
     return 1;
 }
 
+/* Waits until at most `most` slots are in flight. 0: as stream_wait, whose slower polls make room for the warps that
+ * work: with copy_wait a token of Qwen3-1.7B takes 1 % longer. */
+DEV int stream_settle(struct worker *w, struct weight_stream *p, int most) {
+    while (p->flying > most) { /* takes more than one turn where the cap has fallen */
+        if (!stream_wait(w, p->full + (smem)p->old * 8, OLD_PARITY(p))) return 0;
+        stream_landed(p);
+    }
+    return 1;
+}
+
+/* Whether a slot has been filled before. If so, `parity` is that of the phase in which it was given back. */
+DEV int slot_filled(struct weight_stream *p, u32 *parity) {
+#if RING_ODD
+    const u32 bit = 1u << p->slot;
+    const int filled = (p->filled & bit) != 0;
+    *parity = p->fill_parity >> p->slot & 1;
+    p->filled |= bit, p->fill_parity ^= filled ? bit : 0;
+    return filled;
+#else
+    *parity = p->fill_parity;
+    return !p->first_lap;
+#endif
+}
+
 /* Fills the next slot with the next `bytes` of the tape, once the cap and the slot allow it. 0: as stream_wait. */
 DEV int stream_slot(struct worker *w, struct weight_stream *p, u32 bytes) {
-    while (p->flying >= p->cap) { /* takes more than one turn where the cap has fallen */
-        if (!stream_wait(w, p->full + (smem)p->old * 8, p->old_parity)) return 0;
-        if (++p->old == RING_SLOTS) p->old = 0, p->old_parity ^= 1;
-        p->flying--;
+    const smem to = p->ring + (smem)p->slot * P_SLOT_BYTES, bar = p->full + (smem)p->slot * 8;
+    u32 parity;
+    if (!stream_settle(w, p, p->cap - 1)) return 0;
+#if RING_ODD
+    while (p->in_flight >> p->slot & 1) /* what was brought in the head's row may still count */
+        if (!stream_settle(w, p, p->flying - 1)) return 0;
+#endif
+    if (slot_filled(p, &parity) && !stream_wait(w, p->empty + (smem)p->slot * 8, parity)) return 0;
+#if HALF_FILLS
+    const u32 half = bytes / 32 * 16;
+    if (half) ring_add(to, p->src, half, bar);
+    while (p->flying > 0 && p->flying > p->cap - 2) { /* what lies between two halves must not be left */
+        copy_wait(p->full + (smem)p->old * 8, OLD_PARITY(p));
+        stream_landed(p);
     }
-    if (!p->first_lap && !stream_wait(w, p->empty + (smem)p->slot * 8, p->fill_parity)) return 0;
-    ring_fill(p->ring + (smem)p->slot * P_SLOT_BYTES, p->src, bytes, p->full + (smem)p->slot * 8);
+    ring_fill(to + half, p->src + half, bytes - half, bar);
+#else
+    ring_fill(to, p->src, bytes, bar);
+#endif
     p->src += bytes;
+#if RING_ODD
+    p->order |= (u64)(u32)p->slot << 4 * p->flying, p->in_flight |= 1u << p->slot;
+    if (p->flying == 0) p->old = p->slot;
+#endif
     p->flying++;
-    if (++p->slot == RING_SLOTS) p->slot = 0, p->fill_parity ^= (u32)!p->first_lap, p->first_lap = 0;
+    if (++p->slot == RING_SLOTS) p->slot = 0, p->fill_parity ^= (u32)(!RING_ODD && !p->first_lap), p->first_lap = 0;
     return 1;
 }
 
@@ -173,6 +265,7 @@ DEV int stream_head(struct worker *w, struct weight_stream *p, int strips) {
                 if (!stream_slot(w, p, bytes)) return 0;
                 left -= bytes;
             }
+            p->slot = head_row_back(p->slot);
         }
     }
     return 1;
@@ -220,7 +313,7 @@ DEV int stream_layer(struct worker *w, struct weight_stream *p, int layer) {
         const u32 bytes = n == 0 ? first : n == 1 ? P_OUT_BYTES : n == 2 ? P_GATE_UP_BYTES : P_DOWN_BYTES;
         go = stream_segment(w, p, n, bytes, n == 0 ? first_fill : n == 1 ? out : n == 2 ? gate_up : down);
     }
-    return go;
+    return 1;
 #else
     return stream_segment(w, p, TAPE_QKV, first, first_fill) && STREAM_SEGMENT(w, p, OUT) &&
            STREAM_SEGMENT(w, p, GATE_UP) && STREAM_SEGMENT(w, p, DOWN);

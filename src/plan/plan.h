@@ -126,9 +126,10 @@ struct plan {
     bool follows;  /* several columns may be of one session, at consecutive positions: drafts. The
                       kernel for that is slower, so it is another one */
     bool leaves; /* such columns leave what the layers made of their tokens, for the draft layer */
-    bool overlaid; /* several columns: parts of shared memory share their place */
-    int copy;      /* G_COPY: 2 bulk, 1 cp.async, 0 plain loads */
-    int compute;   /* target of the compiler */
+    bool overlaid;   /* several columns: parts of shared memory share their place */
+    bool half_fills; /* slots are filled in halves: half a slot less than a cap is in flight */
+    int copy;        /* G_COPY: 2 bulk, 1 cp.async, 0 plain loads */
+    int compute;     /* target of the compiler */
 
     /* the model */
     int n_heads, n_kv_heads, head_dim;

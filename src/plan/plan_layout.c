@@ -215,10 +215,12 @@ int plan_shared_bytes(const struct plan *p) {
 
 /* Slots of the largest ring, up to `most_bytes`, that fits beside the K/V slots and leaves
  * `spare_bytes`; 0 when none does. In the head a slot must always belong to the same two warps, so
- * slots come in multiples of warps / 2. */
+ * slots come in rows of warps / 2. Programs for several columns have rings of one row and a part,
+ * too: what is beyond the row serves the layers alone. */
 static int ring_that_fits(struct plan *p, int most_bytes, int spare_bytes) {
-    const int step = p->tape.warps / 2;
-    for (int slots = most_bytes / p->slot_bytes / step * step; slots >= step; slots -= step) {
+    const int row = p->tape.warps / 2, odd = p->columns > 1 ? 2 * row : 0;
+    for (int slots = most_bytes / p->slot_bytes; slots >= row; slots--) {
+        if (slots % row && slots > odd) continue;
         p->ring_slots = slots;
         if (plan_shared_bytes(p) + spare_bytes <= p->gpu.shared_bytes) return slots;
     }
@@ -319,12 +321,11 @@ static void add_hop_words(struct plan *p) {
 /* A lane that gathers sums has registers for 16 words at a time (gather_sum). Where it has more to
  * gather two hops are faster. One H100, Qwen3-1.7B's layers: 1.086 times as many tokens a second,
  * Qwen3-8B's 1.085 times, and 1.26 times in int4. Older GPUs were not measured. Of several GPUs
- * both hops go through all: on two H200s Qwen3-1.7B takes 588 us in two hops and 578 in one, and
- * Qwen3-8B 2,187 and 2,458. */
+ * both hops go through all: on two H200s Qwen3-1.7B takes 555 us in two hops and 579 in one, and
+ * Qwen3-8B 1,963 and 2,225. */
 static void choose_hops(struct plan *p, int wished) {
     const int words = plan_ceil(p->tape.segment[TAPE_QKV].warp_k * 8, 32) * p->tape.n_groups;
-    const int most = p->n_gpus > 1 ? 32 : 16;
-    p->two_hops = wished ? wished == 2 : words > most && p->compute >= 90;
+    p->two_hops = wished ? wished == 2 : words > 16 && p->compute >= 90;
     add_hop_words(p);
 }
 
@@ -550,7 +551,7 @@ static int choose_column_ring(struct plan *plan, const struct plan *one) {
 
 enum reel_status plan_columns(struct plan *plan, const struct plan *one, int columns, bool follows,
                               struct reel_error *err) {
-    enum { MOST_REGISTERS = 64, TWO_HOPS_FROM = 4, FEW_IN_FLIGHT = 16 << 10 };
+    enum { MOST_REGISTERS = 64, TWO_HOPS_FROM = 4, FEW_IN_FLIGHT = 24 << 10 };
     *plan = *one;
     plan->columns = columns;
     plan->follows = follows;
@@ -582,8 +583,8 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
     /* of eight columns' exchanges more words queue behind what is in flight; with DeltaNets a layer
      * is longer, and that counts for less than tiles that come late */
     const int few = int_max((FEW_IN_FLIGHT + one->slot_bytes / 2) / one->slot_bytes, 1);
-    plan->cap_layers =
-        columns > 4 && !one->delta.n_layers ? int_min(one->cap_layers, few) : one->cap_layers;
+    plan->half_fills |= columns > 4 && !one->delta.n_layers;
+    if (columns > 4 && plan->half_fills) plan->cap_layers = int_min(one->cap_layers, few);
     plan->cap_layers = int_min(plan->cap_layers, plan->ring_slots);
     plan->cap_head = int_min(one->cap_head, plan->ring_slots);
     plan->cap_kv = int_min(one->cap_kv, plan->kv_slots);

@@ -39,7 +39,7 @@ void fake_cuda_reset(void) {
     fake.gpu = gpu;
     fake.live = live;
     fake.settings = (struct sim_settings){
-        .seed = 1, .missing_block = -1, .idle_limit = 2000, .host_wait_ms = 20000
+        .seed = 1, .missing_block = -1, .idle_limit = 5000, .host_wait_ms = 20000
     };
     sticky = CU_OK;
 }

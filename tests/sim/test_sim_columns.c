@@ -396,8 +396,7 @@ static void bench_unload(struct bench *b) {
     sim_model_unload(&b->m);
 }
 
-static bool
-    crowded; /* parts of shared memory share their place, which a few columns need on small GPUs */
+static enum columns_crowd crowd; /* what a few columns have on GPUs with less shared memory */
 
 /* The sessions before their passes, and the kernel, with a mutation or NULL. */
 static void bench_columns(struct bench *b, const struct mutation *mutation) {
@@ -408,7 +407,7 @@ static void bench_columns(struct bench *b, const struct mutation *mutation) {
         save(b->m.gpu, a->state, b->s->talks[i].n_prompt - 1, &a->before, &a->n_before);
     }
     if (mutation) mutation_apply(mutation, sim_gpu_current().nvrtc);
-    if (crowded) assert_true(columns_rig_crowd(b->m.gpu->backend, b->s->columns, false));
+    if (crowd) assert_true(columns_rig_crowd(b->m.gpu->backend, b->s->columns, false, crowd));
     require(columns_rig_open(&b->rig, b->m.gpu->backend, b->s->columns, false, NULL, false, &err),
             &err);
     b->rig.looks = true;
@@ -461,17 +460,26 @@ static void columns_are_as_alone(void **state) {
 }
 
 /* Four columns, of models with DeltaNets too. */
-static void columns_that_share_their_place_are_as_alone(void **state) {
-    (void)state;
-    const struct share share = share_of("columns-crowded", 2);
+static void check_crowded(enum columns_crowd how, const char *what) {
+    const struct share share = share_of(what, 2);
     int n = 0;
-    crowded = true;
+    crowd = how;
     for (int i = 0; i < N_SETTINGS; i++)
         if (settings[i].columns == 4 && !strstr(settings[i].options, "narrow") &&
             share_has(share, n++))
             check_setting(&settings[i]);
-    crowded = false;
+    crowd = CROWD_NONE;
     assert_true(n > 0);
+}
+
+static void columns_that_share_their_place_are_as_alone(void **state) {
+    (void)state;
+    check_crowded(CROWD_OVERLAID, "columns-crowded");
+}
+
+static void columns_with_odd_rings_are_as_alone(void **state) {
+    (void)state;
+    check_crowded(CROWD_ODD_RING, "columns-odd-rings");
 }
 
 static void columns_in_codes_are_as_alone(void **state) {
@@ -568,6 +576,21 @@ static void mutations_of_turns_are_seen(void **state) {
     bench_close(&mutated);
 }
 
+static void mutations_of_odd_rings_are_seen(void **state) {
+    (void)state;
+    /* a head of many rows, of which a warp that reads too early gets a part wrong */
+    static const struct setting setting = {
+        "q3-i", "n_groups=1,group_sms=4,warps=4,split_from=24,cap_head=3",       4, 90, 2, 1,
+        1,      { { .n_prompt = 2, .n_new = 3 }, { .n_prompt = 3, .n_new = 3 } }
+    };
+    bench_open(&mutated, &setting);
+    sim_model_unload(&mutated.m);
+    crowd = CROWD_ODD_RING;
+    mutations_try(&columns_odd_ring_mutations, is_seen);
+    crowd = CROWD_NONE;
+    bench_close(&mutated);
+}
+
 static void mutations_of_deltanets_are_seen(void **state) {
     (void)state;
     /* columns that are idle, that end early, and of both kinds of attention; parts of shared memory
@@ -635,6 +658,7 @@ int main(void) {
     struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_are_as_alone),
         cmocka_unit_test(columns_that_share_their_place_are_as_alone),
+        cmocka_unit_test(columns_with_odd_rings_are_as_alone),
         cmocka_unit_test(columns_in_codes_are_as_alone),
         in_turn(mutations_are_seen),
         in_turn(mutations_of_stages_are_seen),
@@ -642,6 +666,7 @@ int main(void) {
         in_turn(mutations_of_digits_are_seen),
         in_turn(mutations_of_waiting_are_seen),
         in_turn(mutations_of_turns_are_seen),
+        in_turn(mutations_of_odd_rings_are_seen),
     };
     SHARE_TESTS("columns-mutations", 4, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);

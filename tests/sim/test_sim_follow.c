@@ -401,7 +401,8 @@ static void bench_columns(struct bench *b, const struct mutation *mutation) {
     for (int i = 0; i < b->n; i++)
         read_prompt(b->m.gpu, &b->alone[i], &b->s->talks[i], &b->alone[i].state);
     if (mutation) mutation_apply(mutation, sim_gpu_current().nvrtc);
-    if (crowded) assert_true(columns_rig_crowd(b->m.gpu->backend, b->s->columns, true));
+    if (crowded)
+        assert_true(columns_rig_crowd(b->m.gpu->backend, b->s->columns, true, CROWD_OVERLAID));
     require(columns_rig_open(&b->rig, b->m.gpu->backend, b->s->columns, true, NULL, false, &err),
             &err);
 }

@@ -41,13 +41,15 @@ static enum reel_status compile(struct columns_rig *r, const char *program, cons
     return status;
 }
 
-bool columns_rig_crowd(struct backend *b, int columns, bool follows) {
+bool columns_rig_crowd(struct backend *b, int columns, bool follows, enum columns_crowd crowd) {
     enum { STEP = 256 };
     struct plan plan;
     int *bytes = &b->plan.gpu.shared_bytes;
-    for (; *bytes > 0; *bytes -= STEP)
-        if (plan_columns(&plan, &b->plan, columns, follows, NULL) == REEL_OK && plan.overlaid)
-            return true;
+    for (; *bytes > 0; *bytes -= STEP) {
+        if (plan_columns(&plan, &b->plan, columns, follows, NULL) != REEL_OK) continue;
+        const bool odd = plan.ring_slots % (plan.tape.head_unit / plan.slot_tiles);
+        if (crowd == CROWD_OVERLAID ? plan.overlaid : odd) return true;
+    }
     return false;
 }
 

@@ -53,8 +53,10 @@ struct columns_job {
 };
 
 /* As if the GPU had just so little shared memory that parts of what `columns` columns need share
- * their place. False: there is no such size. */
-bool columns_rig_crowd(struct backend *b, int columns, bool follows);
+ * their place, or that their ring holds one row of the head's units and a part of another. False:
+ * there is no such size. */
+enum columns_crowd { CROWD_NONE, CROWD_OVERLAID, CROWD_ODD_RING };
+bool columns_rig_crowd(struct backend *b, int columns, bool follows, enum columns_crowd crowd);
 
 /* columns: 1, 2, 4 or 8. follows: jobs may have drafts. cache_dir: NULL, or where compiled
  * kernels are kept. stamped: see above; a launch then has at most COLUMNS_STAMPED passes. A failure

@@ -54,7 +54,7 @@ static const struct mutation decode[] = {
            "8);"),
         IN("ring.cuh", "if (w->lane < slots) mbar_arrive_after(", "if (0) mbar_arrive_after(") } },
     { "a weight slot filled before it is free",
-      { IN("ring.cuh", "if (!p->first_lap && !stream_wait", "if (0 && !stream_wait") } },
+      { IN("ring.cuh", "if (slot_filled(p, &parity) && !stream_wait", "if (0 && !stream_wait") } },
     { "weights not waited for", { IN("ring.cuh", "slots_wait(w, 0, slots);", "") } },
     { "caps of the phases never set", { IN("decode.cu", "        caps_start(w);\n", "") } },
     { "the head's weights not waited for",
@@ -655,6 +655,24 @@ static const struct mutation columns_turns[] = {
            "w->o_turn = 0;") } },
 };
 LIST(columns_turns, columns_turns, 1);
+
+/* ---- a ring of one row of the head's units and a part of another: test_sim_columns.c ---- */
+
+static const struct mutation columns_odd_ring[] = {
+    { "slots of an odd ring with one parity for all",
+      { IN("ring.cuh", "return RING_ODD ? w->parity >> slot & 1 : w->parity;",
+           "return w->parity & 1;") } },
+    { "the head's rows in all slots of an odd ring, for the consumers alone",
+      { IN("columns_head.cuh", "        w->slot = head_row_back(w->slot);\n", "") } },
+    { "the head's rows in all slots of an odd ring",
+      { IN("columns_head.cuh", "        w->slot = head_row_back(w->slot);\n", ""),
+        IN("ring.cuh", "            p->slot = head_row_back(p->slot);\n", "") } },
+    { "a slot of an odd ring in flight twice",
+      { IN("ring.cuh", "while (p->in_flight >> p->slot & 1)", "while (0)") } },
+    { "a slot of an odd ring filled before it is free",
+      { IN("ring.cuh", "    *parity = p->fill_parity >> p->slot & 1;", "    *parity = 1;") } },
+};
+LIST(columns_odd_ring, columns_odd_ring, 2);
 
 /* ---- columns that wait for the host: test_sim_columns.c ---- */
 
@@ -1448,6 +1466,7 @@ const struct mutation_list *const mutation_lists[] = { &decode_mutations,
                                                        &columns_waiting_mutations,
                                                        &columns_stages_mutations,
                                                        &columns_turns_mutations,
+                                                       &columns_odd_ring_mutations,
                                                        &columns_delta_mutations,
                                                        &columns_digits_mutations,
                                                        &follow_mutations,
