@@ -22,8 +22,8 @@ enum { OUT_LATE = M_HEAD_DIM > (TOGETHER && COLUMNS > 4 ? 64 : 128) };
 
 /* The consumers' part of a layer that mixes positions: qkv and attention, from their input on. Leaves the tiles of out
  * in t. */
-DEV void attention_layer(struct worker *w, struct held *t, float (*h)[2 * SLICE], float *gain) {
-    columns_qkv(w, t, h, gain);
+DEV void attention_layer(struct worker *w, struct held *t, float (*h)[2 * SLICE], float *gain, float bias) {
+    columns_qkv(w, t, h, gain, bias);
     profile_layer(w, MARK_QKV);
     worker_anew(w);
     if (!OUT_LATE) TILES_TAKE(w, t, OUT);
@@ -67,6 +67,10 @@ DEV void layer_consume(struct worker *w, int layer, float (*h)[2 * SLICE]) {
         TILES_TAKE(w, t, QKV);
     profile_layer(w, MARK_QKV_WEIGHTS);
     gains_load(w, norms, gain);
+    float bias = 0;
+#if M_QKV_BIAS
+    bias = qkv_bias_ask(w, w->warp * LANES);
+#endif
 #if M_DELTA
     u32 gates[GATES_HELD][2][SLICE];
     if (layer_is_delta(layer)) gates_load(w, gates);
@@ -79,7 +83,7 @@ DEV void layer_consume(struct worker *w, int layer, float (*h)[2 * SLICE]) {
         delta_layer(w, t, gates, h, gain);
     else
 #endif
-        attention_layer(w, t, h, gain);
+        attention_layer(w, t, h, gain, bias);
     columns_out(w, t);
     profile_layer(w, MARK_OUT);
     worker_anew(w);
@@ -106,14 +110,19 @@ DEV u32 column_id(const struct worker *w, int column) {
     return id < M_VOCAB ? id : 0;
 }
 
-/* Makes h of each column's token t. */
+/* Makes h of each column's token t. All columns' rows are asked for before the first is looked at: they come out of
+ * memory one as slowly as the other. */
 DEV void columns_embed(struct worker *w, int t, float (*h)[2 * SLICE]) {
+    struct embedded e[COLUMNS][SLICE];
     UNROLL
     for (int c = 0; c < COLUMNS; c++) {
         column_take(w, column_runs(w, c) ? c : 0);
-        embed(w, t, column_id(w, c), h[c]);
+        embedding_ask(w, t, column_id(w, c), e[c]);
     }
     column_take(w, 0);
+    UNROLL
+    for (int c = 0; c < COLUMNS; c++)
+        embedding_make(w, e[c], h[c]);
 }
 
 #if P_TWO_HOPS
@@ -208,23 +217,18 @@ DEV void finish(struct worker *w) {
         for (int layer = 0; layer < M_LAYERS; layer++) {
             w->layer = layer;
             w->epoch = epoch_next(w->epoch);
-            worker_anew(w);
 #if M_DELTA
-            if (layer_is_delta(layer))
-                columns_mix_publish(w);
-            else
-#endif
-                columns_qkv_publish(w);
             worker_anew(w);
-            columns_out_publish(w);
+            if (layer_is_delta(layer)) columns_mix_publish(w);
+#endif
 #if P_TWO_HOPS
+            worker_anew(w);
+            parts_wait(w);
             sums_reduce(w, X_OUT_SUM, X_OUT_H, kept, WAIT_OUT_SUM);
 #endif
-            worker_anew(w);
-            columns_gate_up_publish(w);
-            worker_anew(w);
-            columns_down_publish(w);
+            if (down_is_told(w)) parts_wait(w);
 #if P_TWO_HOPS
+            worker_anew(w);
             sums_reduce(w, X_DOWN_SUM, X_DOWN_H, kept, WAIT_DOWN_SUM);
 #endif
         }

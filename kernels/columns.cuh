@@ -8,7 +8,7 @@
 #include "exchange.cuh"
 #include "phase_qkv.cuh"
 #include "profile.cuh"
-#include "two_hops.cuh"
+#include "publish.cuh"
 
 /* From here on the functions that are about one column mean this one. */
 DEV void column_take(struct worker *w, int column) { w->column = column, w->a = &w->all->column[column]; }
@@ -372,11 +372,8 @@ DEV void columns_gather_sum(struct worker *w, int exchange, float (*h)[2 * SLICE
                                          : 1)
     };
     STATIC_ASSERT(ITEMS % CHUNK == 0, "no chunk is cut");
-    enum { SOME_EMPTY = (P_WARPS - 1) * SLICE_WORDS >= M_HIDDEN / 2 };
     const u64 *from = column_words(w, exchange, 0) + w->warp * SLICE_WORDS + w->lane;
     int have = M_HIDDEN / 2 - w->warp * SLICE_WORDS;
-    const int none = SOME_EMPTY && have <= 0; /* waits for a word all the same; barriers hold it, too */
-    if (none) from += have - 1, have = 1;
     if (have > SLICE_WORDS) have = SLICE_WORDS;
     NO_UNROLL
     for (int first = 0; first < ITEMS; first += CHUNK) {
@@ -412,11 +409,10 @@ DEV void columns_gather_sum(struct worker *w, int exchange, float (*h)[2 * SLICE
         for (int i = 0; i < CHUNK; i++) {
             const int column = i / SLICE, turn = i % SLICE;
             UNROLL
-            for (int g = 0; g < P_GROUPS; g++)
-                if (!none) {
-                    h[column][2 * turn] += float24_low(v[i][g]);
-                    h[column][2 * turn + 1] += float24_high(v[i][g]);
-                }
+            for (int g = 0; g < P_GROUPS; g++) {
+                h[column][2 * turn] += float24_low(v[i][g]);
+                h[column][2 * turn + 1] += float24_high(v[i][g]);
+            }
         }
         if (CHUNK < ITEMS) columns_rotate(h, CHUNK / SLICE);
         from += CHUNK / SLICE * P_WORDS;
@@ -480,22 +476,21 @@ DEV void columns_ssq(struct worker *w, float (*h)[2 * SLICE], int which) {
     if (w->lane < COLUMNS) w->s->ssq[which][xor_sums_which(COLUMNS, w->lane)][w->warp] = mine;
 }
 
-DEV void columns_qkv(struct worker *w, const struct held *t, float (*h)[2 * SLICE], const float *gain) {
+DEV void columns_qkv(struct worker *w, const struct held *t, float (*h)[2 * SLICE], const float *gain, float bias) {
     COLUMNS_NORMED(w, t, QKV, h, gain);
     columns_ssq(w, h, 0);
-    parts_done(w);
+    qkv_publish(w, bias);
 }
 
 DEV void columns_out(struct worker *w, const struct held *t) {
     COLUMNS_GROUP(w, t, OUT, w->s->ATTENTION_RESULT);
-    parts_done(w);
+    out_publish(w);
 }
 
 DEV void columns_gate_up(struct worker *w, const struct held *t, float (*h)[2 * SLICE], const float *gain) {
-    if (P_OVERLAID) consumers_sync(); /* no warp reads out's input any more */
     COLUMNS_NORMED(w, t, GATE_UP, h, gain);
     columns_ssq(w, h, 1);
-    parts_done(w);
+    gate_up_publish(w);
 }
 
 DEV void columns_down(struct worker *w, const struct held *t) {
@@ -504,74 +499,7 @@ DEV void columns_down(struct worker *w, const struct held *t) {
     consumers_sync();
     profile_layer(w, MARK_DOWN_INPUT);
     COLUMNS_GROUP(w, t, DOWN, w->s->GATED_VALUES);
-    parts_done(w);
-}
-
-/* ---- the epilogue's ---- */
-
-/* Turns of the loops over rows that are written out. Of two columns each has few turns, and written out they overlap.
- * Of more columns the instructions of a layer are more than an SM keeps, and fetching them costs more. */
-enum { ROW_TURNS = COLUMNS > 2 ? 1 : 4, PAIR_TURNS = COLUMNS > 2 ? 1 : 2 };
-
-/* The rows of all columns, one column after the other, are dealt to the epilogue's lanes. `rows` is a multiple of 16,
- * so a warp as a whole has a turn or none. */
-#define EACH_COLUMN_ROW(w, i, rows)                                                                                    \
-    UNROLL_BY(ROW_TURNS)                                                                                               \
-    for (int i = ((w)->warp - WARP_EPILOGUE) * LANES + (w)->lane; i < COLUMNS * (rows); i += P_EPILOGUE_WARPS * LANES)
-
-DEV void columns_qkv_publish(struct worker *w) {
-    enum { ROWS = P_QKV_ROW_TILES * TILE_ROWS };
-    const struct block_shared *s = w->s;
-    const int first = w->member * P_QKV_ROWS;
-    parts_wait(w);
-    EACH_COLUMN_ROW(w, i, ROWS) {
-        const int column = i / ROWS, row = i % ROWS;
-        u64 *to = column_words(w, X_QKV, column) + w->group * (QKV_GROUP_ROWS / 2) + first / 2;
-        float sum = row_sum(s->part_hidden[column], row, P_QKV_K_PARTS) * norm_scale(s->ssq[0][column]);
-#if M_QKV_BIAS
-        if (row < P_QKV_ROWS && first + row < QKV_GROUP_ROWS)
-            sum += qkv_bias_load(w->a, w->layer, qkv_model_row(w->group, first + row));
-#endif
-        publish_pair(w, to, row, row < P_QKV_ROWS ? QKV_GROUP_ROWS - first : 0, sum);
-    }
-}
-
-DEV void columns_gate_up_publish(struct worker *w) {
-    enum { ROWS = P_GATE_UP_ROW_TILES * TILE_ROWS / 2 };
-    const struct block_shared *s = w->s;
-    const int first = w->member * GATE_UP_PAIRS;
-    parts_wait(w);
-    UNROLL_BY(PAIR_TURNS)
-    for (int at = 0; at < COLUMNS * ROWS; at += P_EPILOGUE_WARPS * LANES) {
-        const int i = at + (w->warp - WARP_EPILOGUE) * LANES + w->lane, there = i < COLUMNS * ROWS;
-        const int column = there ? i / ROWS : 0, row = i % ROWS;
-        u64 *to = column_words(w, X_GATED, column) + w->group * (P_GROUP_INTERMEDIATE / 2) + first / 2;
-        const float scale = norm_scale(s->ssq[1][column]), *part = s->part_hidden[column];
-        const float gate = row_sum(part, tape_pair_row(row, 0), P_GATE_UP_K_PARTS) * scale;
-        const float up = row_sum(part, tape_pair_row(row, 1), P_GATE_UP_K_PARTS) * scale;
-        publish_pair(w, to, row, there && row < GATE_UP_PAIRS ? P_GROUP_INTERMEDIATE - first : 0, silu(gate) * up);
-    }
-}
-
-/* Publishes the sums of this SM's `rows` rows of all columns. */
-DEV void columns_sums_publish(struct worker *w, int exchange, int rows, const int row_tiles, const int k_parts) {
-    const int first = w->member * rows;
-    EACH_COLUMN_ROW(w, i, row_tiles * TILE_ROWS) {
-        const int column = i / (row_tiles * TILE_ROWS), row = i % (row_tiles * TILE_ROWS);
-        u64 *to = column_words(w, exchange, column) + w->group * (M_HIDDEN / 2) + first / 2;
-        const float sum = row_sum(w->s->part_group[column], row, k_parts);
-        publish_sum(w, to, column, row, row < rows ? M_HIDDEN - first : 0, sum);
-    }
-}
-
-DEV void columns_out_publish(struct worker *w) {
-    parts_wait(w);
-    columns_sums_publish(w, X_OUT_SUM, P_OUT_ROWS, P_OUT_ROW_TILES, P_OUT_K_PARTS);
-}
-
-DEV void columns_down_publish(struct worker *w) {
-    parts_wait(w);
-    columns_sums_publish(w, X_DOWN_SUM, P_DOWN_ROWS, P_DOWN_ROW_TILES, P_DOWN_K_PARTS);
+    down_publish(w);
 }
 
 #endif

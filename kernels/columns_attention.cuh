@@ -230,6 +230,7 @@ DEV void column_attend(struct worker *w, int nth, const struct merge_place *plac
 
 /* Merges this block's share of the units of all columns whose attention is split. */
 DEV void columns_merge(struct worker *w) {
+    if (!w->splits) return;
     int at = w->warp * P_GROUP_SMS + w->member;
     NO_UNROLL
     for (int c = 0; c < COLUMNS; c++) {
@@ -249,7 +250,6 @@ DEV void columns_attend(struct worker *w, int nth) {
     const int q_at = opaque((first_head(w) + w->lane / 4 % AT_HEADS) * AT_Q_STRIDE + w->lane % 4 * 4);
     struct merge_place place[MERGE_TURNS];
     merge_places(w, place);
-    if (nth == 0) consumers_sync(); /* this token's cosines and sines are there */
     columns_rows_gather(w, nth);
     consumers_sync(); /* A */
     profile_layer(w, MARK_ATTENTION_INPUT);

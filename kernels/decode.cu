@@ -4,7 +4,7 @@
  *
  *   consumers   walk through the phases: embed, [qkv, attention, out, gate_up, down] x layers, head, pick;
  *               mix and delta instead of qkv and attention where a layer is a Gated DeltaNet
- *   epilogue    adds up the consumers' partial sums of a phase and publishes the results
+ *   epilogue    does what would hold the consumers up (publish.cuh)
  *   producers   bring the tape's weights, and K and V of past positions, into the rings */
 #include "phase_attention.cuh"
 #include "phase_down.cuh"
@@ -50,10 +50,14 @@ DEV void attention_layer(struct worker *w, int position, struct held *t, float *
     TILES_TAKE(w, t, QKV);
     profile_layer(w, MARK_QKV_WEIGHTS);
     layer_gains(w, gain, gate_up_gain);
+    float bias = 0;
+#if M_QKV_BIAS
+    bias = qkv_bias_ask(w, w->warp * LANES);
+#endif
     if (w->layer > 0) sum_take(w, 1, h);
     w->epoch = epoch_next(w->epoch);
     profile_layer(w, MARK_QKV_INPUT);
-    qkv_consume(w, t, h, gain);
+    qkv_consume(w, t, h, gain, bias);
     profile_layer(w, MARK_QKV);
     worker_anew(w);
     TILES_TAKE(w, t, OUT);
@@ -209,23 +213,18 @@ DEV void finish(struct worker *w) {
         for (int layer = layers_done(w->a, t) ? M_LAYERS : 0; layer < M_LAYERS; layer++) {
             w->layer = layer;
             w->epoch = epoch_next(w->epoch);
-            worker_anew(w);
 #if M_DELTA
-            if (layer_is_delta(layer))
-                mix_publish(w);
-            else
-#endif
-                qkv_publish(w);
             worker_anew(w);
-            out_publish(w);
+            if (layer_is_delta(layer)) mix_publish(w);
+#endif
 #if P_TWO_HOPS
+            worker_anew(w);
+            parts_wait(w);
             sums_reduce(w, X_OUT_SUM, X_OUT_H, kept, WAIT_OUT_SUM);
 #endif
-            worker_anew(w);
-            gate_up_publish(w);
-            worker_anew(w);
-            down_publish(w);
+            if (down_is_told(w)) parts_wait(w);
 #if P_TWO_HOPS
+            worker_anew(w);
             sums_reduce(w, X_DOWN_SUM, X_DOWN_H, kept, WAIT_DOWN_SUM);
 #endif
         }

@@ -98,8 +98,7 @@ enum {
 
 /* The order keys of a block's logits after bias and penalties, for the sampler: u32 [OWN_ROWS], 0 where a logit is not
  * a number. Row i of a block is row i % 16 of the block's (i / 16)-th tile of the head. The keys lie where the layers'
- * partial sums lay. That is safe, because the epilogue has read the last of those sums before any block can have
- * passed the head's input. */
+ * partial sums lay. That is safe, because the last of those sums were read before the barrier behind down. */
 #if P_COLUMNS == 1
 DEV u32 *kept_keys(struct block_shared *s) { return (u32 *)s->part[0]; }
 #endif

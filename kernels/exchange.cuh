@@ -39,27 +39,22 @@ DEV void words_gather(struct worker *w, const u64 *from, u64 *v, const int regis
 }
 
 /* Waits for n words of bf16 pairs. Word i goes to register i / 32 of lane i % 32. `from` is word 0; only the first
- * `have` words exist, and the rest are 0. A warp whose slice lies beyond the end as a whole (have <= 0) waits for the
- * last word that exists: without a wait it would run phases ahead of its own block's epilogue. */
+ * `have` words exist, which may be none, and the rest are 0. */
 DEV void gather_pairs(struct worker *w, const u64 *from, u32 *x, int n, int have, enum wait_kind kind) {
-    const int registers = (n + LANES - 1) / LANES, none = have <= 0;
+    const int registers = (n + LANES - 1) / LANES;
     u64 v[(P_DOWN_WARP_K * 8 + LANES - 1) / LANES];
-    if (none) from += have - 1, have = 1;
     words_gather(w, from, v, registers, have, 0, kind);
     UNROLL
     for (int i = 0; i < registers; i++)
-        x[i] = none ? 0 : (u32)v[i];
+        x[i] = (u32)v[i];
 }
 
 /* Waits for the groups' partial sums of this warp's slice and adds them to h. The loop does not read a word again that
  * has come, because polls are themselves the load on the lines that they wait for (-24 us a token for Qwen3-0.6B). */
 DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind kind) {
     enum { CHUNK = P_GROUPS * SLICE <= 16 ? SLICE : (P_GROUPS >= 16 ? 1 : 16 / P_GROUPS) };
-    enum { SOME_EMPTY = (P_WARPS - 1) * SLICE_WORDS >= M_HIDDEN / 2 };
     const u64 *from = words + w->warp * SLICE_WORDS + w->lane;
     int have = M_HIDDEN / 2 - w->warp * SLICE_WORDS;
-    const int none = SOME_EMPTY && have <= 0; /* waits for a word all the same, as in gather_pairs */
-    if (none) from += have - 1, have = 1;
     if (have > SLICE_WORDS) have = SLICE_WORDS;
     UNROLL
     for (int first = 0; first < SLICE; first += CHUNK) {
@@ -95,7 +90,7 @@ DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind
         for (int i = 0; i < CHUNK; i++) {
             UNROLL
             for (int g = 0; g < P_GROUPS; g++)
-                if (first + i < SLICE && !none) {
+                if (first + i < SLICE) {
                     h[2 * (first + i)] += float24_low(v[i][g]);
                     h[2 * (first + i) + 1] += float24_high(v[i][g]);
                 }
@@ -103,7 +98,7 @@ DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind
     }
 }
 
-/* The epilogue publishes row `row` of this lane and the next lane's row as one word; publish_pair24 makes a word of two
+/* Publishes row `row` of this lane and the next lane's row as one word; publish_pair24 makes a word of two
  * values of 24 bits. All lanes call. A lane whose row is odd, or not below `rows`, publishes nothing. `to` is the word
  * of row 0. */
 DEV void publish_pair(struct worker *w, u64 *to, int row, int rows, float value) {

@@ -811,7 +811,6 @@ DEV void attention_consume(struct worker *w, int nth, int position) {
     worker_anew(w);
     const int q_at = opaque((first_head(w) + w->lane / 4 % AT_HEADS) * AT_Q_STRIDE + w->lane % 4 * 4);
     merge_places(w, place);
-    if (nth == 0) consumers_sync(); /* this token's cosines and sines are there */
     /* Every path sets e: what only some paths set would keep its registers through all layers. */
     UNROLL
     for (int i = 0; i < EARLY_TILES; i++)

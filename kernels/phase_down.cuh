@@ -21,12 +21,7 @@ DEV void down_consume(struct worker *w, const struct held *t) {
     gather_pairs(w, gated_words(w) + first, x, P_DOWN_WARP_K * 8, have, WAIT_GATED);
     profile_layer(w, MARK_DOWN_INPUT);
     GROUP_PRODUCT(w, t, DOWN, x);
-    parts_done(w);
-}
-
-DEV void down_publish(struct worker *w) {
-    parts_wait(w);
-    sums_publish(w, w->a->words + X_DOWN_SUM, w->s->part[1], P_DOWN_ROWS, P_DOWN_ROW_TILES, P_DOWN_K_PARTS);
+    down_publish(w);
 }
 
 #endif

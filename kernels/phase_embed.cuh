@@ -13,17 +13,20 @@ DEV struct tape_shape head_shape(void) {
     s.segment[TAPE_HEAD].k_tiles = P_HEAD_K_TILES, s.segment[TAPE_HEAD].format = P_HEAD_FORMAT;
     return s;
 }
-/* Returns elements 2 pair and 2 pair + 1 of an id's row, where they are bf16. A tied model's row is read out of the
- * head's tiles. */
+/* Returns elements 2 pair and 2 pair + 1 of an id's row, where they are bf16: embedding_read of the word at
+ * embedding_at. A tied model's row is read out of the head's tiles. */
 DEV const u8 *id_tape(const struct worker *w, const struct decode_args *a, u32 id) {
     return tape_from(w, a, (int)(id / TILE_ROWS % P_SMS));
 }
-DEV u32 embedding_pair(const struct worker *w, const struct decode_args *a, u32 id, int pair) {
+DEV const u32 *embedding_at(const struct worker *w, const struct decode_args *a, u32 id, int pair) {
     const struct tape_shape shape = head_shape(); /* constants: look-ups divide by shifts */
     const u8 *row = M_TIED ? id_tape(w, a, id) + tape_locate(&shape, TAPE_HEAD, 0, (int)id, 2 * pair)
                            : (const u8 *)a->embedding + ((size_t)id * M_HIDDEN + 2 * (size_t)pair) * 2;
-    const u32 read = const_load32((const u32 *)row);
-    return M_TIED ? tile_grain_pair(P_HEAD_FORMAT, read, 2 * pair) : read;
+    return (const u32 *)row;
+}
+DEV u32 embedding_read(u32 word, int pair) { return M_TIED ? tile_grain_pair(P_HEAD_FORMAT, word, 2 * pair) : word; }
+DEV u32 embedding_pair(const struct worker *w, const struct decode_args *a, u32 id, int pair) {
+    return embedding_read(const_load32(embedding_at(w, a, id, pair)), pair);
 }
 /* Makes these two elements, also where the head is narrow. */
 enum { NARROW_EMBEDDING = M_TIED && TILE_NARROW(P_HEAD_FORMAT) };
@@ -36,24 +39,48 @@ DEV void embedding_two(const struct worker *w, const struct decode_args *a, u32 
     const u32 both = embedding_pair(w, a, id, pair);
     two[0] = bf16_low(both), two[1] = bf16_high(both);
 }
-/* Makes h of token t: of args.start where the token has been through the layers, of its given embedding, or of the
- * row of `id`. */
-DEV void embed(struct worker *w, int t, u32 id, float *h) {
+/* What a token's two elements are made of: wide: of two floats. */
+struct embedded {
+    u32 word, second;
+    int wide;
+};
+
+/* Asks for what h of token t is made of: of args.start where the token has been through the layers, of its given
+ * embedding, or of the row of `id`. Behind it embedding_make makes h. Nothing is looked at in between, so that several
+ * columns' rows come out of memory side by side. */
+DEV void embedding_ask(struct worker *w, int t, u32 id, struct embedded *e) {
     const struct decode_args *a = w->a;
     const float *given = a->embeddings && t < a->n_given ? a->embeddings + (size_t)t * M_HIDDEN : 0;
     if (layers_done(a, t)) given = a->start;
     UNROLL
     for (int i = 0; i < SLICE; i++) {
         const int word = i * LANES + w->lane, pair = w->warp * SLICE_WORDS + word;
-        h[2 * i] = h[2 * i + 1] = 0;
-        if (word >= SLICE_WORDS || pair >= M_HIDDEN / 2) continue;
-        if (given) {
-            const float *e = given + 2 * pair;
-            h[2 * i] = const_loadf(e), h[2 * i + 1] = const_loadf(e + 1);
-        } else {
-            embedding_two(w, a, id, pair, h + 2 * i);
+        const int have = word < SLICE_WORDS && pair < M_HIDDEN / 2;
+        e[i].word = e[i].second = 0, e[i].wide = NARROW_EMBEDDING || given != 0;
+        if (NARROW_EMBEDDING && !given && have) {
+            float two[2];
+            embedding_two(w, a, id, pair, two);
+            e[i].word = float_bits(two[0]), e[i].second = float_bits(two[1]);
+        } else if (have) {
+            const u32 *at = given ? (const u32 *)given + 2 * pair : embedding_at(w, a, id, pair);
+            e[i].word = const_load32(at);
+            if (given) e[i].second = const_load32(at + 1);
         }
     }
+}
+DEV void embedding_make(const struct worker *w, const struct embedded *e, float *h) {
+    UNROLL
+    for (int i = 0; i < SLICE; i++) {
+        const u32 pair = e[i].wide ? 0 : embedding_read(e[i].word, w->warp * SLICE_WORDS + i * LANES + w->lane);
+        h[2 * i] = e[i].wide ? bits_float(e[i].word) : bf16_low(pair);
+        h[2 * i + 1] = e[i].wide ? bits_float(e[i].second) : bf16_high(pair);
+    }
+}
+
+DEV void embed(struct worker *w, int t, u32 id, float *h) {
+    struct embedded e[SLICE];
+    embedding_ask(w, t, id, e);
+    embedding_make(w, e, h);
 }
 
 #endif

@@ -6,7 +6,7 @@
 #define REEL_KERNELS_PHASE_OUT_CUH
 
 #include "exchange.cuh"
-#include "product.cuh"
+#include "publish.cuh"
 
 /* A phase over the group's columns, from x, this warp's slice of the input, to its partial sums. */
 #define GROUP_PRODUCT(w, t, S, x)                                                                                      \
@@ -37,25 +37,7 @@ DEV void out_consume(struct worker *w, const struct held *t) {
     for (int i = 0; i < XWORDS(OUT); i++)
         x[i] = i * LANES + w->lane < P_OUT_WARP_K * 8 ? from[i * LANES + w->lane] : 0;
     GROUP_PRODUCT(w, t, OUT, x);
-    parts_done(w);
-}
-
-/* Publishes the sums of this SM's `rows` rows as words of its group's partial vector. */
-DEV void sums_publish(struct worker *w, u64 *words, const float *part, int rows, int row_tiles, int k_parts) {
-    const int first = w->member * rows;
-    u64 *to = words + w->group * (M_HIDDEN / 2) + first / 2;
-    UNROLL
-    for (int r = 0; r < row_tiles * TILE_ROWS; r += P_EPILOGUE_WARPS * LANES) {
-        const int mine = r + (w->warp - WARP_EPILOGUE) * LANES + w->lane;
-        const int row = mine < row_tiles * TILE_ROWS ? mine : 0;
-        const float sum = row_sum(part, row, k_parts);
-        publish_sum(w, to, 0, mine, mine < rows ? M_HIDDEN - first : 0, sum);
-    }
-}
-
-DEV void out_publish(struct worker *w) {
-    parts_wait(w);
-    sums_publish(w, w->a->words + X_OUT_SUM, w->s->part[1], P_OUT_ROWS, P_OUT_ROW_TILES, P_OUT_K_PARTS);
+    out_publish(w);
 }
 
 #endif

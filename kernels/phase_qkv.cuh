@@ -2,16 +2,14 @@
  *   reads    h (registers)
  *   writes   bf16 pairs to the group, X_QKV, one word for two rows (group, word: docs/GLOSSARY.md)
  *
- * The epilogue applies the norm's scale to the finished sums, and adds biases before it rounds them. */
+ * The norm's scale is applied to the finished sums, and biases are added before these are rounded (publish.cuh). */
 #ifndef REEL_KERNELS_PHASE_QKV_CUH
 #define REEL_KERNELS_PHASE_QKV_CUH
 
 #include "exchange.cuh"
 #include "mma.cuh"
 #include "product.cuh"
-
-/* Rows that a lane of the epilogue publishes. */
-enum { QKV_TURNS = (P_QKV_ROW_TILES * TILE_ROWS + P_EPILOGUE_WARPS * LANES - 1) / (P_EPILOGUE_WARPS * LANES) };
+#include "publish.cuh"
 
 DEV u64 *qkv_words(const struct worker *w) { return w->a->words + X_QKV + w->group * (QKV_GROUP_ROWS / 2); }
 
@@ -84,45 +82,10 @@ DEV u32 *slice_digits(struct worker *w, const float *h, const float *gain, float
         }                                                                                                              \
     } while (0)
 
-DEV void qkv_consume(struct worker *w, const struct held *t, const float *h, const float *gain) {
+/* bias: of the row that the thread publishes (publish.cuh). */
+DEV void qkv_consume(struct worker *w, const struct held *t, const float *h, const float *gain, float bias) {
     NORMED_PRODUCT(w, t, QKV, h, gain, w->s->ssq[0]);
-    parts_done(w);
-}
-#endif
-
-#if M_QKV_BIAS
-/* Loads the biases of the rows that this lane will publish; 0 for padding. */
-DEV void biases_load(const struct worker *w, int first, float *bias) {
-    UNROLL
-    for (int i = 0; i < QKV_TURNS; i++) {
-        const int mine = (i * P_EPILOGUE_WARPS + w->warp - WARP_EPILOGUE) * LANES + w->lane;
-        const int have = mine < P_QKV_ROWS && first + mine < QKV_GROUP_ROWS;
-        bias[i] = have ? qkv_bias_load(w->a, w->layer, qkv_model_row(w->group, first + mine)) : 0;
-    }
-}
-#endif
-
-#if P_COLUMNS == 1
-DEV void qkv_publish(struct worker *w) {
-    const struct block_shared *s = w->s;
-    const int first = w->member * P_QKV_ROWS;
-    u64 *to = qkv_words(w) + first / 2;
-#if M_QKV_BIAS
-    float bias[QKV_TURNS];
-    biases_load(w, first, bias);
-#endif
-    parts_wait(w);
-    const float scale = norm_scale(s->ssq[0]);
-    UNROLL
-    for (int r = 0; r < P_QKV_ROW_TILES * TILE_ROWS; r += P_EPILOGUE_WARPS * LANES) {
-        const int mine = r + (w->warp - WARP_EPILOGUE) * LANES + w->lane;
-        const int row = mine < P_QKV_ROW_TILES * TILE_ROWS ? mine : 0;
-        float sum = row_sum(s->part[0], row, P_QKV_K_PARTS) * scale;
-#if M_QKV_BIAS
-        sum += bias[r / (P_EPILOGUE_WARPS * LANES)];
-#endif
-        publish_pair(w, to, mine, mine < P_QKV_ROWS ? QKV_GROUP_ROWS - first : 0, sum);
-    }
+    qkv_publish(w, bias);
 }
 #endif
 

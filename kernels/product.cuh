@@ -1,6 +1,6 @@
-/* A consumer warp multiplies its tiles of a phase with a vector and stores partial sums in shared memory; the epilogue
- * adds them up. The sizes are compile-time constants of the plan, also where they are passed as arguments, because
- * everything here is inlined. */
+/* A consumer warp multiplies its tiles of a phase with a vector and stores partial sums in shared memory, which
+ * publish.cuh adds up. The sizes are compile-time constants of the plan, also where they are passed as arguments,
+ * because everything here is inlined. */
 #ifndef REEL_KERNELS_PRODUCT_CUH
 #define REEL_KERNELS_PRODUCT_CUH
 

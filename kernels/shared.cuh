@@ -2,8 +2,8 @@
  * polls.
  *
  * A block has these warps, in this order. P_WARPS consumers walk through the phases and split k, the columns of the
- * weights, between them. P_EPILOGUE_WARPS warps add up the consumers' partial products, scale the sums and publish
- * them. One producer brings weights through the weight ring, one more brings K and V through the KV ring. */
+ * weights, between them, and add up and publish their partial sums. P_EPILOGUE_WARPS warps do what would hold them up
+ * (publish.cuh). One producer brings weights through the weight ring, one more brings K and V through the KV ring. */
 #ifndef REEL_KERNELS_SHARED_CUH
 #define REEL_KERNELS_SHARED_CUH
 
@@ -29,9 +29,9 @@ enum {
     PART_THREADS = (P_WARPS + P_EPILOGUE_WARPS) * LANES
 };
 
-/* Named barriers. A warp polls only its own slice of an exchange, so it may arrive for a phase while the epilogue
- * still waits for the phase before. Three barriers in rotation keep such phases apart; the fourth keeps them apart
- * when a launch is aborted (parts_done). docs/KERNELS.md, "Partial sums inside a block", says why three. */
+/* Named barriers. A consumer may arrive for the next thing that the epilogue waits for while that still waits for the
+ * one before. Three barriers in rotation keep these apart; the fourth keeps them apart when a launch is aborted
+ * (parts_done). docs/KERNELS.md, "Partial sums inside a block", says why three. */
 enum { BARRIER_PARTS = 1, PART_BARRIERS = 4, BARRIER_CONSUMERS = 5 };
 
 /* Words of two values that a consumer warp holds of h, the hidden state: its k tiles have 8 words each. SLICE is how
@@ -312,11 +312,11 @@ DEV void mbar_arrive_after(const struct worker *w, smem bar, u32 x) { mbar_arriv
 
 DEV void consumers_sync(void) { barrier_wait(BARRIER_CONSUMERS, CONSUMER_THREADS); }
 
-/* ---- phases end: partial products handed to the epilogue ---- */
+/* ---- what consumers hand to the epilogue ---- */
 
-/* A consumer warp has stored its partial products of a phase and goes on without waiting. Only a dead warp waits here
- * for the others, because it waits nowhere else: if it ran ahead, its arrivals would count for other warps' and the
- * epilogue would wait for ever. */
+/* A consumer warp has done its part of what the epilogue waits for and goes on without waiting. Only a dead warp waits
+ * here for the others, because it waits nowhere else: if it ran ahead, its arrivals would count for other warps' and
+ * the epilogue would wait for ever. */
 DEV void parts_done(struct worker *w) {
     if (w->dead)
         barrier_wait(BARRIER_PARTS + w->parts, PART_THREADS);

@@ -27,8 +27,6 @@ DEV void h_gather(struct worker *w, int exchange, float (*h)[2 * SLICE], enum wa
     enum { ITEMS = P_COLUMNS * SLICE, CHUNK = MIN(ITEMS, P_COLUMNS > 4 ? 8 : GATHER_WORDS / 2) };
     const u64 *from = column_words(w, exchange, 0) + 2 * (w->warp * SLICE_WORDS + w->lane);
     int have = LONG_SLICES ? SLICE_WORDS : M_HIDDEN / 2 - w->warp * SLICE_WORDS;
-    const int none = have <= 0; /* waits for a word all the same, as in gather_pairs */
-    if (none) from += 2 * (have - 1), have = 1;
     if (have > SLICE_WORDS) have = SLICE_WORDS;
     UNROLL
     for (int first = 0; first < ITEMS; first += CHUNK) {
@@ -56,7 +54,7 @@ DEV void h_gather(struct worker *w, int exchange, float (*h)[2 * SLICE], enum wa
         UNROLL
         for (int i = 0; i < CHUNK; i++) {
             const int column = (first + i) / SLICE, turn = (first + i) % SLICE;
-            if (first + i < ITEMS && !none)
+            if (first + i < ITEMS)
                 h[column][2 * turn] = bits_float((u32)v[i][0]), h[column][2 * turn + 1] = bits_float((u32)v[i][1]);
         }
     }

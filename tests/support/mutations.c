@@ -16,6 +16,8 @@
 
 /* ---- decode.cu: test_sim_orders.c ---- */
 
+#define SUMS_EARLY(phase) IN("publish.cuh", "    consumers_sync(); /* " phase "'s sums */\n", "")
+
 static const struct mutation decode[] = {
     /* words taken without their epoch */
     { "qkv",
@@ -79,13 +81,20 @@ static const struct mutation decode[] = {
       { IN("kv_ring.cuh", "mbar_arrive_after(w, smem_of(&w->s->kv_empty[kv_slot(w)]), seen)",
            "mbar_arrive(smem_of(&w->s->kv_empty[kv_slot(w)]))") } },
     /* barriers that are missing */
-    { "one barrier for all phases",
-      { EVERYWHERE("shared.cuh", "BARRIER_PARTS + w->parts", "BARRIER_PARTS") } },
-    { "sums not waiting for the products",
+    /* with an epilogue that is late, which alone is harmless */
+    { "one barrier for all that the epilogue waits for",
+      { EVERYWHERE("shared.cuh", "BARRIER_PARTS + w->parts", "BARRIER_PARTS"),
+        IN("decode.cu", "            if (down_is_told(w)) parts_wait(w);",
+           "            for (int i = 0; down_is_told(w) && i < 20000; i++)\n                "
+           "(void)shared_load(smem_of(&w->s->end));\n"
+           "            if (down_is_told(w)) parts_wait(w);") } },
+    { "the epilogue not waiting for the consumers",
       { IN("shared.cuh", "DEV void parts_wait(struct worker *w) {\n    barrier_wait(",
            "DEV void parts_wait(struct worker *w) {\n    barrier_arrive(") } },
-    { "sines and cosines used before they are there",
-      { IN("phase_attention.cuh", "if (nth == 0) consumers_sync();", "") } },
+    { "qkv's sums not waiting for the products", { SUMS_EARLY("qkv") } },
+    { "out's sums not waiting for the products", { SUMS_EARLY("out") } },
+    { "gate_up's sums not waiting for the products", { SUMS_EARLY("gate_up") } },
+    { "down's sums not waiting for the products", { SUMS_EARLY("down") } },
     { "q, k and v used before they are there",
       { IN("phase_attention.cuh", "consumers_sync(); /* A */", "") } },
     { "partial results merged before they are there",
@@ -106,12 +115,6 @@ LIST(decode, decode, 9);
  * test_sim_orders.c ---- */
 
 static const struct mutation padding[] = {
-    /* taken out alone, either wait leaves the other one, which is enough */
-    { "a warp of padding that waits for nothing",
-      { IN("exchange.cuh", "    if (none) from += have - 1, have = 1;\n    words_gather",
-           "    words_gather"),
-        IN("exchange.cuh", "    if (none) from += have - 1, have = 1;\n    if (have > SLICE_WORDS)",
-           "    if (have > SLICE_WORDS)") } },
     { "stores to a K/V slot that copies may pass",
       { IN("phase_attention.cuh", "left);\n    fence_slot();\n", "left);\n") } },
 };
@@ -471,25 +474,24 @@ LIST(position, position, 6);
 /* ---- biases of q, k and v: test_sim_biases.c, which takes the way from the name's beginning ----
  */
 
-#define DECODE_BIAS "qkv_bias_load(w->a, w->layer, qkv_model_row(w->group, first + mine))"
+#define DECODE_BIAS "qkv_bias_load(w->a, w->layer, qkv_model_row(w->group, first + row))"
+#define BIAS_ADDED  "sum += at < CONSUMER_THREADS ? bias : qkv_bias_ask(w, at);"
 #define QUEUE_BIAS  "qkv_bias_load(r->w.a, r->w.layer, qkv_row_of(r, column))"
 #define SHORT_BIAS  "qkv_bias_load(b->w.a, b->w.layer, qkv_model_row(b->w.group, of_group))"
 
 static const struct mutation bias[] = {
-    { "decode: no biases",
-      { IN("phase_qkv.cuh", "        sum += bias[r / (P_EPILOGUE_WARPS * LANES)];\n", "") } },
+    { "decode: no biases", { IN("publish.cuh", BIAS_ADDED, "") } },
     { "decode: the first layer's biases in all",
-      { IN("phase_qkv.cuh", DECODE_BIAS,
-           "qkv_bias_load(w->a, 0, qkv_model_row(w->group, first + mine))") } },
+      { IN("publish.cuh", DECODE_BIAS,
+           "qkv_bias_load(w->a, 0, qkv_model_row(w->group, first + row))") } },
     { "decode: the first group's biases in all",
-      { IN("phase_qkv.cuh", DECODE_BIAS,
-           "qkv_bias_load(w->a, w->layer, qkv_model_row(0, first + mine))") } },
+      { IN("publish.cuh", DECODE_BIAS,
+           "qkv_bias_load(w->a, w->layer, qkv_model_row(0, first + row))") } },
     { "decode: the first SM's biases in its whole group",
-      { IN("phase_qkv.cuh", DECODE_BIAS,
-           "qkv_bias_load(w->a, w->layer, qkv_model_row(w->group, mine))") } },
+      { IN("publish.cuh", DECODE_BIAS,
+           "qkv_bias_load(w->a, w->layer, qkv_model_row(w->group, row))") } },
     { "decode: the norm's scale on biases too",
-      { IN("phase_qkv.cuh", "sum += bias[r / (P_EPILOGUE_WARPS * LANES)];",
-           "sum += bias[r / (P_EPILOGUE_WARPS * LANES)] * scale;") } },
+      { IN("publish.cuh", BIAS_ADDED, "sum += bias * norm_scale(column_ssq(w, 0, column));") } },
     { "decode: values with the biases of keys",
       { IN("shared.cuh", "kv / P_GROUP_KV * M_KV_HEADS", "0 * M_KV_HEADS") } },
     { "thin: no biases",
@@ -599,10 +601,12 @@ static const struct mutation columns[] = {
       { IN(COLUMNS_HEAD, "    mapped_store32(&m->n_evaluated, (u32)t + 1);\n    fence_system();\n",
            "    mapped_store32(&m->n_evaluated, (u32)t + 1);\n") } },
     /* barriers that are missing */
-    { "columns' sines and cosines used before they are there",
-      { IN(COLUMNS_ATTENTION, "if (nth == 0) consumers_sync();", "") } },
     { "columns' q, k and v used before they are there",
       { IN(COLUMNS_ATTENTION, "consumers_sync(); /* A */", "") } },
+    { "columns' sums of qkv not waiting for the products", { SUMS_EARLY("qkv") } },
+    { "columns' sums of out not waiting for the products", { SUMS_EARLY("out") } },
+    { "columns' sums of gate_up not waiting for the products", { SUMS_EARLY("gate_up") } },
+    { "columns' sums of down not waiting for the products", { SUMS_EARLY("down") } },
     { "a share of a column that is not split",
       { IN(COLUMNS_STAGE, "w->splits >> column & 1 ? w->member + i * P_GROUP_SMS : i",
            "w->member + i * P_GROUP_SMS") } },
@@ -736,7 +740,7 @@ static const struct mutation columns_delta[] = {
       { IN(COLUMNS_ATTENTION, "    gates_wait(w, place, gate);\n", "") } },
     /* places that are shared in turns */
     { "out's input overwritten by gate_up's",
-      { IN("columns.cuh", "if (P_OVERLAID) consumers_sync();", "") } },
+      { IN("publish.cuh", "consumers_sync(); /* out's sums */", "") } },
 };
 LIST(columns_delta, columns_delta, 11);
 

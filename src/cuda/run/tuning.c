@@ -31,7 +31,7 @@ static const struct setting settings[] = {
     PLAN(n_groups, "groups of SMs that share the heads of attention"),
     PLAN(group_sms, "SMs in a group"),
     PLAN(warps, "warps of a block that multiply weights"),
-    PLAN(epilogue_warps, "warps of a block that do what follows a product"),
+    PLAN(epilogue_warps, "warps of a block that do what would hold the others up"),
     PLAN(ring_slots, "slots for weights in a block's shared memory"),
     PLAN(slot_tiles, "tiles of weights that a warp has in a slot: 1, 2 or 4"),
     PLAN(kv_slots, "slots for keys and values in a block's shared memory"),
