@@ -24,7 +24,8 @@ DEV void consume(struct worker *w) {
         for (int layer = 0; layer < M_LAYERS; layer++) {
             w->layer = layer;
             w->epoch = epoch_next(w->epoch);
-            parts_done(w); /* qkv */
+            parts_done(w); /* qkv, behind whose products there is a barrier */
+            consumers_sync();
             attention_consume(w, layer, a->position + t);
             u32 *to =
                 (u32 *)a->hidden + ((t * M_LAYERS + layer) * P_SMS + w->block) * ATTENTION_WORDS;
