@@ -8,6 +8,7 @@
  *   joins=N      0: no limit                           seconds=S      180
  *   prompt=N     300: the longest                      tokens=N       48: of a session, at most
  *   seed=N       1                                     copies=0       no copies, no snapshots
+ *   kinds=N      0, all: kinds of speculation          calm=1         nobody cancels from outside
  *   options=TEXT gpu_options of the model
  *   mapped=KB    128: malloc takes blocks from this size on from the system and gives them back.
  *                0: the C library's own rule, which keeps freed blocks of up to 32 MB
@@ -81,6 +82,8 @@ int main(int argc, char **argv) {
         .seconds = number_of(argc, argv, "seconds", 180),
         .seed = (uint64_t)number_of(argc, argv, "seed", 1),
         .copies = number_of(argc, argv, "copies", 1) != 0,
+        .calm = number_of(argc, argv, "calm", 0) != 0,
+        .n_kinds = (int)number_of(argc, argv, "kinds", 0),
         .tell = tell,
     };
     if (status == REEL_OK) {

@@ -33,7 +33,7 @@ struct joins {
     int n_kinds; /* of speculation: 1 where the model takes no drafts, 4 with a draft layer */
     atomic_bool stop;
     pthread_mutex_t mutex;    /* guards what follows */
-    char wrong[200];          /* the first */
+    char wrong[240];          /* the first */
     enum reel_status failure; /* likewise */
     char failed[500];
 };
@@ -49,6 +49,8 @@ struct worker {
     int made;             /* ids so far */
     int in_call, stop_at; /* ids of this call, and after how many a callback ends it; 0: never */
     bool cancels;         /* by reel_session_cancel */
+    bool moved;           /* what the session holds came from another one */
+    enum reel_speculation kind;
 };
 
 static uint64_t draw(uint64_t *state) { /* splitmix64 */
@@ -98,9 +100,9 @@ static void differ(struct worker *w, const char *what, long long found, long lon
         snprintf(
             j->wrong, sizeof j->wrong,
             "session of thread %d, story %d with a prompt of %d: %s %lld instead of %lld after "
-            "%d ids",
+            "%d ids, speculation %d%s",
             (int)(w - j->workers), (int)(w->story - j->stories), w->story->n_prompt, what, found,
-            wanted, w->made);
+            wanted, w->made, (int)w->kind, w->moved ? ", moved" : "");
     pthread_mutex_unlock(&j->mutex);
     atomic_store(&j->stop, true);
 }
@@ -178,7 +180,7 @@ static enum reel_status join_once(struct worker *w, int n, bool *left, struct re
                                  .ignore_stop_ids = true,
                                  .on_token = on_token,
                                  .user = w };
-    g.speculation = (enum reel_speculation)below(&w->random, w->joins->n_kinds);
+    g.speculation = w->kind = (enum reel_speculation)below(&w->random, w->joins->n_kinds);
     w->in_call = 0;
     w->stop_at = how == 1 || how == 3 ? n : 0;
     w->cancels = how == 3;
@@ -250,7 +252,8 @@ static enum reel_status visit(struct worker *w, struct reel_error *err) {
     if (status == REEL_OK) status = reel_session_truncate(w->session, 0, err);
     if (status == REEL_OK)
         status = reel_session_sync(w->session, w->story->prompt, w->story->n_prompt, NULL, err);
-    if (status == REEL_OK && j->plan->copies && below(&w->random, 8) == 0) status = move(w, err);
+    w->moved = status == REEL_OK && j->plan->copies && below(&w->random, 8) == 0;
+    if (w->moved) status = move(w, err);
     const int n = 1 + below(&w->random, j->plan->most_tokens);
     bool left = false;
     while (status == REEL_OK && !left && w->made < n && !atomic_load(&j->stop))
@@ -315,6 +318,7 @@ static enum reel_status tell_stories(struct joins *j, struct reel_error *err) {
     uint64_t random = j->plan->seed;
     enum reel_status status = reel_model_get_info(j->plan->model, &info, err);
     j->n_kinds = info.most_drafts == 0 ? 1 : info.draft_layers == 0 ? 3 : 4;
+    if (j->plan->n_kinds > 0 && j->plan->n_kinds < j->n_kinds) j->n_kinds = j->plan->n_kinds;
     for (int i = 0; i < j->plan->n_stories && status == REEL_OK; i++)
         status = tell_story(j, i, &random, info.vocab, err);
     return status;
@@ -380,7 +384,7 @@ static void watch(struct joins *j, struct joins_result *result) {
             told = now;
             j->plan->tell(atomic_load(&j->n_joins), atomic_load(&j->n_tokens), now - start, bytes);
         }
-        if (below(&random, 8) == 0) cancel_somebody(j, &random);
+        if (below(&random, 8) == 0 && !j->plan->calm) cancel_somebody(j, &random);
         nap(LOOK_MS);
     }
     result->seconds = now_s() - start;

@@ -17,6 +17,8 @@ struct joins_plan {
     double seconds;     /* after which it ends; 0: no limit */
     uint64_t seed;
     bool copies; /* sessions move by copy and by snapshot, too */
+    bool calm;   /* nobody cancels a session from outside */
+    int n_kinds; /* of speculation, from none on; 0: all that the model has */
     /* Called every few seconds on the calling thread, or NULL. */
     void (*tell)(uint64_t n_joins, uint64_t n_tokens, double seconds, size_t resident_bytes);
 };
@@ -39,7 +41,7 @@ struct joins_result {
     /* What malloc has handed out; what was freed and the C library keeps is not in it. Zeros where
      * the C library does not say. */
     struct joins_memory in_use;
-    char wrong[200]; /* the first id that differs */
+    char wrong[240]; /* the first id that differs */
 };
 
 /* REEL_E_MISMATCH when an id, a count or a session's content is wrong; result->wrong says which.
