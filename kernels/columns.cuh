@@ -493,7 +493,19 @@ DEV void columns_gate_up(struct worker *w, const struct held *t, float (*h)[2 * 
     gate_up_publish(w);
 }
 
+/* Where the gated values lie in the place of attention's scratch, tiles that are padding are cleared: their weights are
+ * 0, but what lay there may be no number. */
+DEV void gated_clear(struct worker *w) {
+    enum { FIRST = P_GROUP_INTERMEDIATE / TILE_K, END = P_DOWN_K_TILES };
+    if (!P_OVERLAID) return;
+    NO_UNROLL
+    for (int i = FIRST * INPUT_STRIDE + w->warp * LANES + w->lane; i < END * INPUT_STRIDE; i += CONSUMER_THREADS)
+        w->s->GATED_VALUES[0][i] = 0;
+    if (FIRST * TILE_K < P_GROUP_INTERMEDIATE) consumers_sync(); /* the first of them has values, too */
+}
+
 DEV void columns_down(struct worker *w, const struct held *t) {
+    gated_clear(w);
     columns_gather_pairs(w, X_GATED + w->group * (P_GROUP_INTERMEDIATE / 2), P_GROUP_INTERMEDIATE / 2,
                          w->s->GATED_VALUES[0], WAIT_GATED);
     consumers_sync();

@@ -540,7 +540,7 @@ static int choose_column_ring(struct plan *plan, const struct plan *one) {
         plan->kv_slots /= 2;
         ring = ring_that_fits(plan, most_bytes, 0);
     }
-    /* eight such columns without DeltaNets drew wrong ids with drafts in the simulator */
+    /* eight such columns without DeltaNets have run in the simulator alone */
     if (may_overlay && (ring == 0 || one->delta.n_layers)) {
         plan->overlaid = true;
         if (ring_that_fits(plan, most_bytes, 0) > ring) return plan->ring_slots;

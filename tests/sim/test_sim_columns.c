@@ -496,8 +496,7 @@ static void columns_in_codes_are_as_alone(void **state) {
 
 static struct bench mutated;
 
-static bool is_seen(const struct mutation *m) {
-    const int tries = getenv("REEL_SOAK") ? 400 : 40;
+static bool is_seen_in(const struct mutation *m, int tries) {
     int seed = 0;
     bench_load(&mutated, true);
     bench_columns(&mutated, m);
@@ -507,6 +506,10 @@ static bool is_seen(const struct mutation *m) {
     columns_rig_close(&mutated.rig);
     bench_unload(&mutated);
     return seed < tries;
+}
+
+static bool is_seen(const struct mutation *m) {
+    return is_seen_in(m, getenv("REEL_SOAK") ? 400 : 40);
 }
 
 static void mutations_are_seen(void **state) {
@@ -591,6 +594,28 @@ static void mutations_of_odd_rings_are_seen(void **state) {
     bench_close(&mutated);
 }
 
+static void mutations_of_overlaid_columns_are_seen(void **state) {
+    (void)state;
+    /* warps without pieces, and gated values of less than whole tiles of all warps */
+    static const struct setting setting = { "q3-a",
+                                            "n_groups=2,group_sms=2,warps=4,split_from=24",
+                                            4,
+                                            90,
+                                            4,
+                                            1,
+                                            1,
+                                            { { .n_prompt = 3, .n_new = 6 },
+                                              { .n_prompt = 28, .n_new = 3, .temperature = 0.8f },
+                                              { .n_prompt = 12, .n_new = 5 } } };
+    crowd = CROWD_OVERLAID;
+    bench_open(&mutated, &setting);
+    sim_model_unload(&mutated.m);
+    assert_false(is_seen_in(&columns_scratch_none, 3));
+    mutations_try(&columns_overlaid_mutations, is_seen);
+    bench_close(&mutated);
+    crowd = CROWD_NONE;
+}
+
 static void mutations_of_deltanets_are_seen(void **state) {
     (void)state;
     /* columns that are idle, that end early, and of both kinds of attention; parts of shared memory
@@ -667,6 +692,7 @@ int main(void) {
         in_turn(mutations_of_waiting_are_seen),
         in_turn(mutations_of_turns_are_seen),
         in_turn(mutations_of_odd_rings_are_seen),
+        in_turn(mutations_of_overlaid_columns_are_seen),
     };
     SHARE_TESTS("columns-mutations", 4, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -678,6 +678,29 @@ static const struct mutation columns_odd_ring[] = {
 };
 LIST(columns_odd_ring, columns_odd_ring, 2);
 
+/* ---- parts of shared memory that share their place: test_sim_columns.c, which tries
+ * `SCRATCH_NONE` alone, too ---- */
+
+/* What the sampler leaves is no number. */
+#define SCRATCH_NONE                                                                               \
+    IN("columns_head.cuh",                                                                         \
+       "    fence_slot(); /* the keys lay in the slots of K and V */\n    consumers_sync();\n",    \
+       "    fence_slot(); /* the keys lay in the slots of K and V */\n    consumers_sync();\n"     \
+       "    for (u32 i = thread_index(); i < sizeof w->s->scratch / 4; i += CONSUMER_THREADS)\n"   \
+       "        ((u32 *)&w->s->scratch)[i] = 0xffffffffu;\n"                                       \
+       "    consumers_sync();\n")
+
+const struct mutation columns_scratch_none = { "what the sampler leaves is no number",
+                                               { SCRATCH_NONE } };
+static const struct mutation columns_overlaid[] = {
+    { "padding of gated values left as it was",
+      { SCRATCH_NONE, IN("columns.cuh", "    gated_clear(w);\n", "") } },
+    { "the sum of weights of a warp without pieces left as it was",
+      { SCRATCH_NONE,
+        IN("phase_attention.cuh", "    if (P_COLUMNS > 1) at->l[head][part] = 0;\n", "") } },
+};
+LIST(columns_overlaid, columns_overlaid, 1);
+
 /* ---- columns that wait for the host: test_sim_columns.c ---- */
 
 static const struct mutation columns_waiting[] = {
@@ -1471,6 +1494,7 @@ const struct mutation_list *const mutation_lists[] = { &decode_mutations,
                                                        &columns_stages_mutations,
                                                        &columns_turns_mutations,
                                                        &columns_odd_ring_mutations,
+                                                       &columns_overlaid_mutations,
                                                        &columns_delta_mutations,
                                                        &columns_digits_mutations,
                                                        &follow_mutations,
