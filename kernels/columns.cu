@@ -110,8 +110,7 @@ DEV u32 column_id(const struct worker *w, int column) {
     return id < M_VOCAB ? id : 0;
 }
 
-/* Makes h of each column's token t. All columns' rows are asked for before the first is looked at: they come out of
- * memory one as slowly as the other. */
+/* Makes h of each column's token t. All columns' rows are asked for before the first is looked at. */
 DEV void columns_embed(struct worker *w, int t, float (*h)[2 * SLICE]) {
     struct embedded e[COLUMNS][SLICE];
     UNROLL

@@ -193,9 +193,9 @@ static enum reel_status check_ring(const struct plan *p, struct reel_error *err)
     const int head_tiles = plan_k_tiles(&t->segment[TAPE_HEAD]);
     if (t->head_unit < 1 || head_tiles % t->head_unit)
         REFUSE("units of %d tiles do not make up the head's %d", t->head_unit, head_tiles);
-    const int row = t->head_unit / p->slot_tiles; /* slots of a round of units */
-    const bool odd = p->columns > 1 && p->ring_slots > row && p->ring_slots < 2 * row;
-    if (p->ring_slots < 1 || (p->ring_slots % row && !odd) || slot_tiles % t->head_unit ||
+    const int round = t->warps * t->head_unit, tiles = p->ring_slots * slot_tiles;
+    const bool odd = p->columns > 1 && tiles > round && tiles < 2 * round;
+    if (p->ring_slots < 1 || (tiles % round && !odd) || slot_tiles % t->head_unit ||
         t->warps % (slot_tiles / t->head_unit))
         REFUSE("a ring of %d slots is not filled by whole rounds of the head's units of %d tiles",
                p->ring_slots, t->head_unit);
