@@ -244,8 +244,8 @@ static void saw(const struct backend_state *s, int position, const int32_t *ids,
     if (s->drafts) draft_state_saw(s->drafts, position, ids, n);
 }
 
-static enum reel_status cpu_eval(struct backend_state *s, const struct backend_eval *eval,
-                                 struct reel_error *err) {
+static enum reel_status eval_at_once(struct backend_state *s, const struct backend_eval *eval,
+                                     struct reel_error *err) {
     if (s->reference) return ref_state_eval(s->reference, eval, err);
     enum reel_status status = check_positions(s, eval->position, eval->n, err);
     if (status != REEL_OK) return status;
@@ -271,6 +271,22 @@ static enum reel_status cpu_eval(struct backend_state *s, const struct backend_e
         s->n_positions = eval->position + done;
     }
     return REEL_OK;
+}
+
+static enum reel_status cpu_eval(struct backend_state *s, const struct backend_eval *eval,
+                                 struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    if (!eval->decoded) return eval_at_once(s, eval, err);
+    for (int i = 0; i < eval->n && status == REEL_OK; i++) {
+        struct backend_eval one = *eval;
+        const bool last = i == eval->n - 1;
+        one.position += i, one.ids += i, one.n = 1;
+        if (!last) one.output = REEL_OUTPUT_NONE;
+        status = may_go_on(eval, i) ? eval_at_once(s, &one, err)
+                                    : err_set(err, REEL_E_CANCELLED,
+                                              "cancelled after %d of %d positions", i, eval->n);
+    }
+    return status;
 }
 
 /* ---- several states in one pass ---- */

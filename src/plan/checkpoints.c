@@ -44,7 +44,7 @@ int checkpoints_take(struct checkpoints *c, int end, int spared) {
     int best = CHECKPOINT_NONE;
     double least = 0;
     for (int i = 0; i < MEMORY_PLAN_CHECKPOINTS; i++) {
-        if (c->position[i] && c->position[i] == spared) continue;
+        if (c->position[i] && (c->position[i] == spared || c->position[i] == end - 1)) continue;
         double value = c->position[i] ? worth(c, i, end) : -1;
         if (best >= 0 && value >= least) continue;
         best = i;

@@ -4,6 +4,8 @@
  *     intact;
  *   - before the last position of an evaluation, so that its logits can be had again for the price
  *     of one position;
+ *   - behind it, on a GPU: launches that decode run ahead of who takes their ids. When he stops,
+ *     what he took is decoded once more from there, and no prompt is read again;
  *   - every CHECKPOINT_STEP positions while tokens are decoded.
  * When room is short, the state goes whose loss costs least for how far back it lies. Position 0
  * needs none. This file only counts positions: the caller has the states and copies them as it is
@@ -45,7 +47,7 @@ int checkpoints_go(struct checkpoints *c, int position);
 int checkpoints_keep(struct checkpoints *c, int position, int spared);
 
 /* Frees a slot for the state of `end`, which lies beyond all others and is still to come, and
- * returns it. The slot of position `spared` stays. */
+ * returns it. The slots of position `spared` and of the one before `end` stay. */
 int checkpoints_take(struct checkpoints *c, int end, int spared);
 
 #endif

@@ -67,6 +67,9 @@ struct backend_eval {
     int n;
     const int32_t *ids;      /* [n], each below vocab, or NULL */
     const float *embeddings; /* f32 [n, hidden], or NULL */
+    /* The positions were decoded before, and the state of the last of them is gone: they are
+     * evaluated one by one, as decoding does it, and leave the bits that they left then. */
+    bool decoded;
     enum reel_output output;
     float *out;
     const atomic_bool *cancel; /* looked at between chunks: REEL_E_CANCELLED */

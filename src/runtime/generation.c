@@ -275,7 +275,7 @@ static enum reel_status run_decode(struct reel_session *s, int max_tokens,
     if (status != REEL_OK) return status;
     status = s->model->ops->decode(s->state, &decode, err);
     turn_give(&s->turn);
-    s->n_evaluated = session_resume_at(s, s->n_evaluated);
+    session_go_back(s);
     return status;
 }
 
@@ -400,7 +400,7 @@ static enum reel_status run_drafts(struct reel_session *s, struct reel_error *er
     s->model->ops->step(s->model->backend,
                         &(struct backend_batch){ .columns = &column, .n = 1, .enough = one_pass });
     turn_give(&s->turn);
-    s->n_evaluated = session_resume_at(s, s->n_evaluated);
+    session_go_back(s);
     if (g->n_ahead == 0) return err_set(err, column.status, "%s", column.err.text);
     note_cost(s, 1 + g->ahead[0].n_drafts, g->n_ahead, start + g->guess_ms);
     return REEL_OK; /* a failure behind the first id will come again */

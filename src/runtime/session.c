@@ -272,11 +272,13 @@ static void judge_piece(struct reel_session *s, int n) {
     if (step && n >= step) s->piece = most < step ? step : most - most % step;
 }
 
-/* The same among positions that are evaluated once more. */
-static int piece_again(const struct reel_session *s, int n) {
-    const int read = s->read_to - s->n_evaluated;
-    if (read <= 0) return 1;
-    return read < n ? read : n;
+/* The same among positions that are evaluated once more: those that were read at once, then those
+ * that were decoded. */
+static int piece_again(const struct reel_session *s, int n, bool *decoded) {
+    const int read = s->read_to - s->n_evaluated, again = s->again_to - s->n_evaluated;
+    *decoded = read <= 0;
+    const int most = *decoded ? again : read;
+    return most < n ? most : n;
 }
 
 /* Evaluates ids[n_evaluated, end); with the logits of the last one when `logits`. */
@@ -291,12 +293,14 @@ static enum reel_status evaluate_to(struct reel_session *s, int end, bool logits
         int n = s->model->prompt_slice > 0
                     ? up_to_cut(s, s->n_evaluated, chunk_end - s->n_evaluated)
                     : piece_of(s, chunk_end - s->n_evaluated);
-        if (s->n_evaluated < s->again_to) n = piece_again(s, n);
+        bool decoded = false;
+        if (s->n_evaluated < s->again_to) n = piece_again(s, n, &decoded);
         bool want = logits && s->n_evaluated + n == end;
         if (session_cancelled(s)) return err_set(err, REEL_E_CANCELLED, "cancelled");
         struct backend_eval eval = { .position = s->n_evaluated,
                                      .n = n,
                                      .ids = s->ids + s->n_evaluated,
+                                     .decoded = decoded,
                                      .output = want ? REEL_OUTPUT_LAST_LOGITS : REEL_OUTPUT_NONE,
                                      .out = want ? s->next_logits : NULL };
         enum reel_status status = run_eval(s, &eval, err);
@@ -304,9 +308,9 @@ static enum reel_status evaluate_to(struct reel_session *s, int end, bool logits
             s->n_evaluated = session_resume_at(s, s->n_evaluated);
             return status;
         }
-        if (n > 1) s->read_from = s->n_evaluated, s->read_to = s->n_evaluated + n;
+        if (n > 1 && !decoded) s->read_from = s->n_evaluated, s->read_to = s->n_evaluated + n;
         s->n_evaluated += n;
-        judge_piece(s, n);
+        if (!decoded) judge_piece(s, n);
         if (want) take_logits(s);
     }
     return REEL_OK;
@@ -326,6 +330,7 @@ enum reel_status session_need_logits(struct reel_session *s, struct reel_error *
         int first = session_resume_at(s, s->length - 1);
         enum reel_status status = check_again(s, first, s->length, err);
         if (status != REEL_OK) return status;
+        if (s->again_to < s->length) s->again_to = s->length;
         s->n_evaluated = first;
     }
     return evaluate_to(s, s->length, true, err);
@@ -339,7 +344,7 @@ void session_append(struct reel_session *s, int32_t id) {
 void session_go_back(struct reel_session *s) {
     const int from = s->read_from;
     int at = session_resume_at(s, s->n_evaluated);
-    if (at < s->n_evaluated && !s->model->ops->decode) {
+    if (at < s->n_evaluated) {
         if (s->again_to < s->n_evaluated) s->again_to = s->n_evaluated;
         if (from < at && at < s->read_to && session_resume_at(s, from) == from &&
             check_again(s, from, s->read_to, NULL) == REEL_OK)

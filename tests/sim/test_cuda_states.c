@@ -89,7 +89,7 @@ static void assert_generates(struct fixture *f, struct reel_session *s) {
     assert_memory_equal(l.ids, f->expected, sizeof l.ids);
 }
 
-static int start(void **state) {
+static int start_with(void **state, const char *model, const char *options) {
     static struct fixture f;
     struct listener l;
     f.gpu = sim_gpu_controls();
@@ -97,14 +97,20 @@ static int start(void **state) {
     f.gpu.cuda->gpu.n_sms = 4;
     for (int i = 0; i < N_PROMPT; i++)
         f.prompt[i] = (i * 37 + i * i) % 250;
-    sim_model_open(&f.m, "q35-a");
-    good(sim_model_load(&f.m, SMALL, &f.err), &f);
+    sim_model_open(&f.m, model);
+    good(sim_model_load(&f.m, options, &f.err), &f);
     struct reel_session *s = open_with_prompt(&f);
     good(generate(&f, s, &l), &f);
     memcpy(f.expected, l.ids, sizeof f.expected);
     reel_session_close(s);
     *state = &f;
     return 0;
+}
+
+static int start(void **state) { return start_with(state, "q35-a", SMALL); }
+/* One whose prompts other kernels read, from 2 positions on, which round otherwise. */
+static int start_reading(void **state) {
+    return start_with(state, "q35-p", SMALL ",prefill_from=2");
 }
 
 static int stop(void **state) {
@@ -181,6 +187,77 @@ static void a_copy_goes_back_as_far_as_its_source(void **state) {
     assert_int_equal(sync_to(f, copy, N_PROMPT), N_FIRST);
     reel_session_close(copy);
     reel_session_close(s);
+}
+
+/* ---- ids that were made ahead ---- */
+
+/* Stops behind some ids. */
+struct stopper {
+    struct listener *l;
+    int stop_at;
+    bool cancels;
+    struct reel_session *s;
+};
+
+static bool stop_behind(void *user, const struct reel_token *token) {
+    struct stopper *t = user;
+    listen(t->l, token);
+    if (t->l->n != t->stop_at) return true;
+    if (t->cancels) reel_session_cancel(t->s);
+    return t->cancels;
+}
+
+/* Generates until l has n ids: pulls them one by one, or stops by the callback or by cancelling. */
+static void generate_until(struct fixture *f, struct reel_session *s, int how, int n,
+                           struct listener *l) {
+    struct stopper t = { .l = l, .stop_at = n, .cancels = how == 2, .s = s };
+    const struct reel_token *token = NULL;
+    const struct reel_generation g = { .size = sizeof g,
+                                       .max_tokens = N_NEW - l->n,
+                                       .ignore_stop_ids = true,
+                                       .on_token = how > 0 ? stop_behind : NULL,
+                                       .user = &t };
+    if (how > 0) {
+        good(reel_generate(s, &g, NULL, &f->err), f);
+        return;
+    }
+    good(reel_generation_start(s, &g, &f->err), f);
+    while (l->n < n) {
+        good(reel_generation_next(s, &token, &f->err), f);
+        listen(l, token);
+    }
+    good(reel_generation_finish(s, NULL, &f->err), f);
+}
+
+/* A launch is ahead of who stops, and its state with it. The positions in between are evaluated
+ * once more, as they were the first time: all bits are those of a session that was never stopped.
+ */
+static void who_stops_and_goes_on_has_the_bits_of_who_never_stopped(void **state) {
+    struct fixture *f = *state;
+    struct reel_session *s = open_with_prompt(f);
+    struct listener l;
+    good(generate(f, s, &l), f);
+    const size_t n = reel_session_snapshot_bytes(s);
+    unsigned char *bytes = malloc(n), *now = malloc(n);
+    assert_non_null(bytes);
+    assert_non_null(now);
+    good(reel_session_snapshot(s, bytes, n, &f->err), f);
+    reel_session_close(s);
+    for (int how = 0; how < 3; how++) {
+        s = open_with_prompt(f);
+        l.n = 0;
+        for (int at = 2; at < N_NEW; at += 3) {
+            generate_until(f, s, how, at, &l);
+            assert_true(s->n_evaluated >= N_PROMPT); /* no prompt is read again */
+        }
+        generate_until(f, s, how, N_NEW, &l);
+        assert_memory_equal(l.ids, f->expected, sizeof l.ids);
+        assert_int_equal(reel_session_snapshot_bytes(s), n);
+        good(reel_session_snapshot(s, now, n, &f->err), f);
+        if (memcmp(bytes, now, n) != 0) fail_msg("other bits behind stops of kind %d", how);
+        reel_session_close(s);
+    }
+    free(bytes), free(now);
 }
 
 /* ---- a full pool ---- */
@@ -336,5 +413,9 @@ int main(void) {
         cmocka_unit_test(a_state_that_cannot_be_copied_changes_nothing),
         cmocka_unit_test(one_column_without_memory_costs_the_others_nothing),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    const struct CMUnitTest reading[] = {
+        cmocka_unit_test(who_stops_and_goes_on_has_the_bits_of_who_never_stopped),
+    };
+    return cmocka_run_group_tests(tests, start, stop) +
+           cmocka_run_group_tests(reading, start_reading, stop);
 }

@@ -41,12 +41,16 @@ static struct output wanted_output(const struct backend_state *s, enum reel_outp
 }
 
 /* Positions of the next launch. Where only the last one's output is wanted, the prefill kernel may
- * read them: *prefill. */
+ * read them: *prefill. Decoding has left states on its way, and others wait for their turn while
+ * positions are decoded once more. */
 static int eval_chunk(struct backend_state *s, const struct backend_eval *eval,
                       const struct output *o, int done, bool *prefill) {
     /* a recurrent state is kept before the last position: a launch that decodes ends there */
     const bool stops = s->backend->plan.delta.n_layers > 0 && done < eval->n - 1;
     const int left = eval->n - done, most = int_min(cuda_launch_tokens(s->backend), GPU_MOST_GIVEN);
+    enum { TURN_TOKENS = 4 };
+    const int due = CHECKPOINT_STEP - (eval->position + done) % CHECKPOINT_STEP;
+    if (eval->decoded) return int_min(int_min(left, TURN_TOKENS), due);
     int n = o->all ? 0 : cuda_prefill_chunk(s->backend, eval->position + done, left);
     *prefill = n > 0;
     if (!*prefill) n = int_min(left - stops, most);
@@ -197,12 +201,12 @@ static enum reel_status eval_by_prefill_kernels(struct backend_state *s,
 /* The state after `done` of the positions is there. */
 static void state_reached(struct backend_state *s, const struct backend_eval *eval, int done) {
     const int position = eval->position + done;
-    if (eval->n == 1) {
+    if (eval->n == 1 || eval->decoded) {
         cuda_recurrent_advance(s, position);
         return;
     }
     cuda_recurrent_moved(s, position);
-    if (done == eval->n - 1) cuda_recurrent_checkpoint(s, position, eval->position);
+    if (done >= eval->n - 1) cuda_recurrent_checkpoint(s, position, eval->position);
 }
 
 enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *eval,
@@ -214,7 +218,7 @@ enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *e
         eval->n == 1 && eval->ids && cuda_last_row_is(s, eval->position, *eval->ids);
     if (!from_last_row) status = cuda_recurrent_rewind(s, eval->position, err);
     if (status != REEL_OK) return status;
-    if (eval->n > 1) cuda_recurrent_checkpoint(s, eval->position, eval->position);
+    if (eval->n > 1 && !eval->decoded) cuda_recurrent_checkpoint(s, eval->position, eval->position);
     s->n_positions = eval->position;
     if (!from_last_row) cuda_last_row_invalidate(s, eval->position);
     for (int done = 0; done < eval->n;) {

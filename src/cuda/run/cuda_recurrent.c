@@ -258,11 +258,13 @@ enum reel_status cuda_recurrent_restore(struct backend_state *s, int n, const vo
         status = cuda_upload(gpu, r->kept[BEFORE].at, (const unsigned char *)bytes + one, one, NULL,
                              err);
     if (status == REEL_OK && before) r->checkpoints.position[BEFORE] = n - 1;
-    if (status == REEL_OK)
-        r->checkpoints.n_positions = n;
-    else
+    if (status != REEL_OK) {
         cuda_recurrent_clear(s);
-    return status;
+        return status;
+    }
+    r->checkpoints.n_positions = n;
+    cuda_recurrent_checkpoint(s, n, 0);
+    return REEL_OK;
 }
 
 void cuda_recurrent_share(struct backend_state *dst, const struct backend_state *src, int n) {
@@ -279,4 +281,5 @@ void cuda_recurrent_share(struct backend_state *dst, const struct backend_state 
         hold(dst, &to->kept[i], &from->kept[i]);
         to->checkpoints.position[i] = position;
     }
+    cuda_recurrent_checkpoint(dst, n, 0);
 }
