@@ -110,15 +110,39 @@ DEV u32 column_id(const struct worker *w, int column) {
     return id < M_VOCAB ? id : 0;
 }
 
-/* Makes h of each column's token t. All columns' rows are asked for before the first is looked at. */
+/* What a column's h is made of. */
+struct column_source {
+    const float *given;
+    struct embedding_row row;
+    u32 id;
+};
+DEV struct column_source column_source(const struct worker *w, int t, int column) {
+    const struct decode_args *a = &w->all->column[column_runs(w, column) ? column : 0];
+    struct column_source s;
+    s.id = column_id(w, column), s.given = embedding_given(a, t), s.row = embedding_row(w, a, s.id);
+    return s;
+}
+DEV u64 shuffle_wide(u64 v, int lane) { return (u64)shuffle((u32)(v >> 32), lane) << 32 | shuffle((u32)v, lane); }
+/* Of a column, as the lane of that number has found it. */
+DEV struct column_source source_of(struct column_source s, int column) {
+    s.given = (const float *)shuffle_wide((u64)s.given, column), s.id = NARROW_EMBEDDING ? shuffle(s.id, column) : 0;
+    s.row.at = (const u8 *)shuffle_wide((u64)s.row.at, column), s.row.step = shuffle(s.row.step, column);
+    return s;
+}
+
+/* Makes h of each column's token t. All columns' rows are asked for before the first is looked at. Where the rows of
+ * more than two columns lie, lanes find side by side: code that runs once a pass is slow, as all of it has to be
+ * fetched. */
 DEV void columns_embed(struct worker *w, int t, float (*h)[2 * SLICE]) {
+    enum { SIDE_BY_SIDE = COLUMNS > 2 };
     struct embedded e[COLUMNS][SLICE];
+    struct column_source found;
+    if (SIDE_BY_SIDE) found = column_source(w, t, w->lane % COLUMNS);
     UNROLL
     for (int c = 0; c < COLUMNS; c++) {
-        column_take(w, column_runs(w, c) ? c : 0);
-        embedding_ask(w, t, column_id(w, c), e[c]);
+        const struct column_source s = SIDE_BY_SIDE ? source_of(found, c) : column_source(w, t, c);
+        embedding_ask(w, s.given, s.row, s.id, e[c]);
     }
-    column_take(w, 0);
     UNROLL
     for (int c = 0; c < COLUMNS; c++)
         embedding_make(w, e[c], h[c]);

@@ -153,17 +153,20 @@ DEV void columns_kv_produce(struct worker *w) {
 
 /* ---- a block's part ---- */
 
-/* Makes the cosines and sines of all columns whose keys this block needs. All may read them after a barrier. */
+/* Makes the cosines and sines of all columns whose keys this block needs: the consumers share the entries of all of
+ * them. All may read them after a barrier. */
 DEV void columns_cosines(struct worker *w) {
 #if STAGED
     stages_make(w);
 #endif
     NO_UNROLL
-    for (int c = 0; c < COLUMNS; c++) {
+    for (int at = w->warp * LANES + w->lane; at < COLUMNS * COSINES; at += CONSUMER_THREADS) {
+        const int c = at / COSINES;
         if (!column_needed(w, c)) continue;
         column_take(w, c);
-        cosines_make(w, column_position(w, c));
+        cosine_make(w, column_position(w, c), at % COSINES);
     }
+    column_take(w, 0);
 }
 
 #if !STAGED

@@ -77,7 +77,7 @@ DEV void attention_gains(struct worker *w, int nth) {
         qk_gain_load(w, nth, gather_row(w), w->qk_gain);
 }
 
-/* Makes the cosines and sines of a position, with all consumers. */
+/* The cosines and sines of a position. */
 #if P_OVERLAID
 enum { COSINES = M_ROTARY / 2 }; /* the rest of a head does not rotate: cosine 1, sine 0 */
 DEV float *cosines_of(const struct worker *w) { return w->s->cos_sin[w->column]; }
@@ -86,18 +86,19 @@ enum { COSINES = M_HEAD_DIM / 2 };
 DEV float *cosines_of(const struct worker *w) { return attention_of(w)->cos_sin; }
 #endif
 
-DEV void cosines_make(const struct worker *w, int position) {
+/* Makes entry i of them for the column at hand. */
+DEV void cosine_make(const struct worker *w, int position, int i) {
     float *table = cosines_of(w);
-    NO_UNROLL
-    for (int i = w->warp * LANES + w->lane; i < M_ROTARY / 2; i += CONSUMER_THREADS)
+    if (i < M_ROTARY / 2)
         sine_cosine((float)position * const_loadf(w->a->rope + i), table + COSINES + i, table + i);
-    NO_UNROLL
-    for (int i = M_ROTARY / 2 + w->warp * LANES + w->lane; M_ROTARY / 2 < COSINES && i < COSINES; i += CONSUMER_THREADS)
+    else
         table[i] = 1, table[COSINES + i] = 0;
 }
 
 DEV void attention_token_start(struct worker *w, int position) {
-    cosines_make(w, position);
+    NO_UNROLL
+    for (int i = w->warp * LANES + w->lane; i < COSINES; i += CONSUMER_THREADS)
+        cosine_make(w, position, i);
     UNROLL
     for (int n = 0; n < ROPE_TURNS; n++)
         w->qk_gain[n][0] = w->qk_gain[n][1] = w->qk_gain[n][2] = w->qk_gain[n][3] = 0;

@@ -13,20 +13,38 @@ DEV struct tape_shape head_shape(void) {
     s.segment[TAPE_HEAD].k_tiles = P_HEAD_K_TILES, s.segment[TAPE_HEAD].format = P_HEAD_FORMAT;
     return s;
 }
-/* Returns elements 2 pair and 2 pair + 1 of an id's row, where they are bf16: embedding_read of the word at
- * embedding_at. A tied model's row is read out of the head's tiles. */
+/* Where an id's row lies. A tied model's is read out of the head's tiles. */
+struct embedding_row {
+    const u8 *at;
+    u32 step; /* tied: from a unit of the head to the next one */
+};
 DEV const u8 *id_tape(const struct worker *w, const struct decode_args *a, u32 id) {
     return tape_from(w, a, (int)(id / TILE_ROWS % P_SMS));
 }
-DEV const u32 *embedding_at(const struct worker *w, const struct decode_args *a, u32 id, int pair) {
+DEV struct embedding_row embedding_row(const struct worker *w, const struct decode_args *a, u32 id) {
     const struct tape_shape shape = head_shape(); /* constants: look-ups divide by shifts */
-    const u8 *row = M_TIED ? id_tape(w, a, id) + tape_locate(&shape, TAPE_HEAD, 0, (int)id, 2 * pair)
-                           : (const u8 *)a->embedding + ((size_t)id * M_HIDDEN + 2 * (size_t)pair) * 2;
-    return (const u32 *)row;
+    const int sm = (int)(id / TILE_ROWS % P_SMS);
+    struct embedding_row r;
+    if (M_TIED) {
+        const struct tape_strip strip = tape_head_strip(&shape, sm, (int)(id / TILE_ROWS / P_SMS));
+        r.at = id_tape(w, a, id) + (u64)sm * P_SM_BYTES + P_LAYERS_BYTES + strip.at +
+               tile_grain_at(P_HEAD_FORMAT, (int)(id % TILE_ROWS), 0);
+        r.step = strip.step;
+    } else {
+        r.at = (const u8 *)a->embedding + (size_t)id * M_HIDDEN * 2, r.step = 0;
+    }
+    return r;
+}
+/* Returns elements 2 pair and 2 pair + 1 of a row, where they are bf16: embedding_read of the word at embedding_at. A
+ * grain of bf16 lies so far behind that of column 0, whatever its row. */
+DEV const u32 *embedding_at(struct embedding_row r, int pair) {
+    const struct tape_shape shape = head_shape();
+    const u64 tied = tape_strip_tile(&shape, r.step, pair / (TILE_K / 2)) + tile_grain_at(P_HEAD_FORMAT, 0, 2 * pair);
+    return (const u32 *)(r.at + (M_TIED ? tied : 4 * (u64)pair));
 }
 DEV u32 embedding_read(u32 word, int pair) { return M_TIED ? tile_grain_pair(P_HEAD_FORMAT, word, 2 * pair) : word; }
 DEV u32 embedding_pair(const struct worker *w, const struct decode_args *a, u32 id, int pair) {
-    return embedding_read(const_load32(embedding_at(w, a, id, pair)), pair);
+    return embedding_read(const_load32(embedding_at(embedding_row(w, a, id), pair)), pair);
 }
 /* Makes these two elements, also where the head is narrow. */
 enum { NARROW_EMBEDDING = M_TIED && TILE_NARROW(P_HEAD_FORMAT) };
@@ -45,13 +63,17 @@ struct embedded {
     int wide;
 };
 
-/* Asks for what h of token t is made of: of args.start where the token has been through the layers, of its given
- * embedding, or of the row of `id`. Behind it embedding_make makes h. Nothing is looked at in between, so that several
- * columns' rows come out of memory side by side. */
-DEV void embedding_ask(struct worker *w, int t, u32 id, struct embedded *e) {
-    const struct decode_args *a = w->a;
-    const float *given = a->embeddings && t < a->n_given ? a->embeddings + (size_t)t * M_HIDDEN : 0;
-    if (layers_done(a, t)) given = a->start;
+/* What h of token t is made of: of args.start where the token has been through the layers, of its given embedding, or
+ * of the row of `id`. The first two are rows of floats. */
+DEV const float *embedding_given(const struct decode_args *a, int t) {
+    if (layers_done(a, t)) return a->start;
+    return a->embeddings && t < a->n_given ? a->embeddings + (size_t)t * M_HIDDEN : 0;
+}
+
+/* Asks for it: of floats where they are given, else of `row`; where the head is narrow, of id's. Behind it
+ * embedding_make makes h. Nothing is looked at in between, so that several columns' rows come out of memory side by
+ * side. */
+DEV void embedding_ask(struct worker *w, const float *given, struct embedding_row row, u32 id, struct embedded *e) {
     UNROLL
     for (int i = 0; i < SLICE; i++) {
         const int word = i * LANES + w->lane, pair = w->warp * SLICE_WORDS + word;
@@ -59,10 +81,10 @@ DEV void embedding_ask(struct worker *w, int t, u32 id, struct embedded *e) {
         e[i].word = e[i].second = 0, e[i].wide = NARROW_EMBEDDING || given != 0;
         if (NARROW_EMBEDDING && !given && have) {
             float two[2];
-            embedding_two(w, a, id, pair, two);
+            embedding_two(w, w->a, id, pair, two);
             e[i].word = float_bits(two[0]), e[i].second = float_bits(two[1]);
         } else if (have) {
-            const u32 *at = given ? (const u32 *)given + 2 * pair : embedding_at(w, a, id, pair);
+            const u32 *at = given ? (const u32 *)given + 2 * pair : embedding_at(row, pair);
             e[i].word = const_load32(at);
             if (given) e[i].second = const_load32(at + 1);
         }
@@ -79,7 +101,7 @@ DEV void embedding_make(const struct worker *w, const struct embedded *e, float 
 
 DEV void embed(struct worker *w, int t, u32 id, float *h) {
     struct embedded e[SLICE];
-    embedding_ask(w, t, id, e);
+    embedding_ask(w, embedding_given(w->a, t), embedding_row(w, w->a, id), id, e);
     embedding_make(w, e, h);
 }
 

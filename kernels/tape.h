@@ -120,17 +120,34 @@ TAPE_FN int tape_head_tiles(const struct tape_shape *s, int sm) {
     return all > sm ? (all - sm - 1) / s->n_sms + 1 : 0;
 }
 
-/* Where in the head's segment the tile (row tile n of this SM, k tile k) begins, in bytes. The last round may have
- * fewer strips, that is row tiles, than there are warps. */
-TAPE_FN unsigned long long tape_head_tile(const struct tape_shape *s, int sm, int n, int k) {
+/* Where a strip of the head, that is a row tile, lies in the head's segment, in bytes: its first unit, and from a unit
+ * to the next one. The last round may have fewer strips than there are warps. */
+struct tape_strip {
+    unsigned long long at;
+    unsigned step;
+};
+/* Of row tile n of this SM. */
+TAPE_FN struct tape_strip tape_head_strip(const struct tape_shape *s, int sm, int n) {
     const struct tape_segment *g = &s->segment[TAPE_HEAD];
-    int units = g->k_tiles / TILE_PARTS(g->format) / s->head_unit;
-    k /= TILE_PARTS(g->format);
-    int round = n / s->warps, left = tape_head_tiles(s, sm) - round * s->warps;
-    int strips = left < s->warps ? left : s->warps;
-    unsigned long long unit =
-        (unsigned long long)round * (unsigned)(units * s->warps) + (unsigned)(k / s->head_unit * strips + n % s->warps);
-    return (unit * (unsigned)s->head_unit + (unsigned)(k % s->head_unit)) * tile_bytes(g->format);
+    const int units = g->k_tiles / TILE_PARTS(g->format) / s->head_unit;
+    const unsigned unit_bytes = (unsigned)s->head_unit * tile_bytes(g->format);
+    const int round = n / s->warps, left = tape_head_tiles(s, sm) - round * s->warps;
+    const int strips = left < s->warps ? left : s->warps;
+    struct tape_strip strip;
+    strip.at = ((unsigned long long)round * (unsigned)(units * s->warps) + (unsigned)(n % s->warps)) * unit_bytes;
+    strip.step = (unsigned)strips * unit_bytes;
+    return strip;
+}
+/* Where in a strip the tile of k tile k begins. */
+TAPE_FN unsigned long long tape_strip_tile(const struct tape_shape *s, unsigned step, int k) {
+    const int format = s->segment[TAPE_HEAD].format, tile = k / TILE_PARTS(format);
+    return (unsigned long long)(unsigned)(tile / s->head_unit) * step +
+           (unsigned)(tile % s->head_unit) * tile_bytes(format);
+}
+/* Where in the head's segment the tile (row tile n of this SM, k tile k) begins, in bytes. */
+TAPE_FN unsigned long long tape_head_tile(const struct tape_shape *s, int sm, int n, int k) {
+    const struct tape_strip strip = tape_head_strip(s, sm, n);
+    return strip.at + tape_strip_tile(s, strip.step, k);
 }
 
 /* Which local row of an SM is its gate row `pair`, or the up row that belongs to it. A tile holds 8 gate rows and below

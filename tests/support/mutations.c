@@ -831,9 +831,9 @@ static const struct mutation follow[] = {
     { "sines and cosines of attended columns alone",
       { IN(COLUMNS_ATTENTION,
            "        if (!column_needed(w, c)) continue;\n        column_take(w, c);\n        "
-           "cosines",
+           "cosine_make",
            "        if (!column_attended(w, c)) continue;\n        column_take(w, c);\n        "
-           "cosines") } },
+           "cosine_make") } },
     /* columns that attend together */
     { "a column that sees the positions of those behind it",
       { IN(PHASE_ATTENTION, "return left - (q->last - asked_column(q, column));",
