@@ -18,6 +18,11 @@ TAPE_FN int layout_add(int at, int align, int bytes) { return (at + align - 1) /
 /* Floats of the partial products of one phase: [row][k part]. */
 #define PART_FLOATS(row_tiles, k_parts, tight) ((row_tiles)*TILE_ROWS * PART_ROW(k_parts, tight))
 
+/* Floats from a column's partial products of a phase to the next one's. Where rows of many columns are tight, columns
+ * begin at different banks: lanes that store the same rows of neighbouring columns would else meet in one. Of few
+ * columns so much room may cost a slot of the ring. */
+#define COLUMN_FLOATS(floats, tight, columns) ((floats) + ((tight) && (columns) > 4 ? 4 : 0))
+
 /* Sizes of attention's scratch. Strides are padded: the lanes of a column, or of 8 rows, that read 16 bytes each then
  * meet all banks. */
 enum { AT_SSQ = 16 }; /* partial sums of squares of a head */
@@ -56,6 +61,7 @@ struct decode_block {
     int columns;  /* 0 or 1: decode.cu; more: columns.cu */
     int gpus;     /* that share the model; 0 or 1: it is alone */
     int overlaid; /* 1: parts of what several columns need share their place; see columns_shared.cuh */
+    int tight;    /* 1: rows of partial sums are not padded */
     int follows;  /* 1: columns may follow others */
     int rotary;   /* entries of a head that are rotated */
     int ring_slots, kv_slots;
@@ -114,22 +120,23 @@ TAPE_FN int columns_shared_bytes(const struct tape_shape *t, const struct decode
     const int o = b->overlaid ? attention_o_bytes(b) + attention : ATTENTION_BUFFERS(n) * attention_o_bytes(b);
     const int scratch = n * attention_shared_bytes(b), pick = pick_shared_bytes(t->warps, t->n_sms);
     const int later = b->overlaid && gated > pick ? gated : pick;
-    const int tight = b->overlaid, first = parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP], tight);
+    const int tight = b->tight, first = parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP], tight);
     const int mix = parts_of_two(&s[TAPE_QKV], &s[TAPE_MIX], tight);
-    int at = gpus_shared_bytes(b) + (x > o ? x : o);                            /* x, o; overlaid: attention */
-    at = layout_add(at, 16, 4 * n * (first > mix ? first : mix));               /* part_hidden */
-    at += 4 * n * parts_of_two(&s[TAPE_OUT], &s[TAPE_DOWN], tight);             /* part_group */
-    at += 2 * 4 * n * PART_STRIDE(t->warps);                                    /* ssq */
-    at += n * b->gate_slots * 2 * 4 * PART_STRIDE(t->warps);                    /* gates */
-    if (b->overlaid) at += 4 * n * b->rotary;                                   /* cos_sin */
-    if (!b->overlaid) at += attention + gated;                                  /* attention, gated */
-    at += group_digit_words(t) ? 4 * n * (group_digit_words(t) + t->warps) : 0; /* digits, group_unit */
-    at += TILE_INTEGERS(s[TAPE_HEAD].format) ? 4 * n * t->warps : 0;            /* most */
-    at += 2 * 4 * n * t->warps;                                                 /* best_key, best_id */
-    at += 5 * 4 * n + 8 * 4;                                                    /* id to gave_up */
-    at += b->follows ? 4 * 4 * n + 2 * 4 : 2 * 4 * n;                           /* turn to reached; waited, given */
-    at += b->follows && b->gate_slots ? 4 * n : 0;                              /* owed */
-    at = layout_add(at, 8, 8 * n);                                              /* kv_first */
+    const int group = parts_of_two(&s[TAPE_OUT], &s[TAPE_DOWN], tight);
+    int at = gpus_shared_bytes(b) + (x > o ? x : o);                                     /* x, o; overlaid: attention */
+    at = layout_add(at, 16, 4 * n * COLUMN_FLOATS(first > mix ? first : mix, tight, n)); /* part_hidden */
+    at += 4 * n * COLUMN_FLOATS(group, tight, n);                                        /* part_group */
+    at += 2 * 4 * n * PART_STRIDE(t->warps);                                             /* ssq */
+    at += n * b->gate_slots * 2 * 4 * PART_STRIDE(t->warps);                             /* gates */
+    if (b->overlaid) at += 4 * n * b->rotary;                                            /* cos_sin */
+    if (!b->overlaid) at += attention + gated;                                           /* attention, gated */
+    at += group_digit_words(t) ? 4 * n * (group_digit_words(t) + t->warps) : 0;          /* digits, group_unit */
+    at += TILE_INTEGERS(s[TAPE_HEAD].format) ? 4 * n * t->warps : 0;                     /* most */
+    at += 2 * 4 * n * t->warps;                                                          /* best_key, best_id */
+    at += 5 * 4 * n + 8 * 4;                                                             /* id to gave_up */
+    at += b->follows ? 4 * 4 * n + 2 * 4 : 2 * 4 * n; /* turn to reached; waited, given */
+    at += b->follows && b->gate_slots ? 4 * n : 0;    /* owed */
+    at = layout_add(at, 8, 8 * n);                    /* kv_first */
     if (!b->follows && !b->overlaid && !b->gate_slots) at += 8 * n * (b->attention_warps + 2) + 8; /* stages */
     at += 2 * 8 * b->ring_slots;                                                                   /* full, empty */
     at += 2 * 8 * b->kv_slots + 8;                              /* kv_full, kv_empty, looked */

@@ -173,15 +173,15 @@ DEV void digits_rest(struct worker *w, struct digit_sums *s, const u32 *x, int p
 DEV void digits_parts_store(const struct worker *w, struct digit_sums *s, float unit, float *part, int warp_rows,
                             int k_parts, const int format) {
     const int row = w->warp / k_parts * warp_rows * TILE_ROWS + w->lane / 4;
-    float *p = part + row * PART_ROW(k_parts, P_OVERLAID) + w->warp % k_parts;
+    float *p = part + row * PART_ROW(k_parts, P_TIGHT) + w->warp % k_parts;
     if (warp_rows == 1) digits_meet(&s[0], &s[1]);
     UNROLL
     for (int r = 0; r < warp_rows; r++) {
         float total[2];
         digits_end(&s[r], &unit, total, format);
         if (w->lane % 4) continue;
-        p[r * TILE_ROWS * PART_ROW(k_parts, P_OVERLAID)] = total[0];
-        p[(r * TILE_ROWS + 8) * PART_ROW(k_parts, P_OVERLAID)] = total[1];
+        p[r * TILE_ROWS * PART_ROW(k_parts, P_TIGHT)] = total[0];
+        p[(r * TILE_ROWS + 8) * PART_ROW(k_parts, P_TIGHT)] = total[1];
     }
 }
 
@@ -233,11 +233,11 @@ DEV void parts_store(const struct worker *w, float (*d)[4], float *part, int war
         tile_product_end(d[r]);
     if (w->lane % 4) return;
     const int row = w->warp / k_parts * warp_rows * TILE_ROWS + w->lane / 4;
-    float *p = part + row * PART_ROW(k_parts, P_OVERLAID) + w->warp % k_parts;
+    float *p = part + row * PART_ROW(k_parts, P_TIGHT) + w->warp % k_parts;
     UNROLL
     for (int r = 0; r < warp_rows; r++) {
-        p[r * TILE_ROWS * PART_ROW(k_parts, P_OVERLAID)] = d[r][0];
-        p[(r * TILE_ROWS + 8) * PART_ROW(k_parts, P_OVERLAID)] = d[r][2];
+        p[r * TILE_ROWS * PART_ROW(k_parts, P_TIGHT)] = d[r][0];
+        p[(r * TILE_ROWS + 8) * PART_ROW(k_parts, P_TIGHT)] = d[r][2];
     }
 }
 
@@ -324,7 +324,7 @@ DEV float sum_run(const float *p, int n) {
 }
 
 DEV float row_sum(const float *part, int row, int k_parts) {
-    return sum_run(part + row * PART_ROW(k_parts, P_OVERLAID), k_parts);
+    return sum_run(part + row * PART_ROW(k_parts, P_TIGHT), k_parts);
 }
 
 /* ---- the norm in front of a product ---- */
