@@ -494,14 +494,17 @@ DEV void columns_gate_up(struct worker *w, const struct held *t, float (*h)[2 * 
 
 /* Where the gated values lie in the place of attention's scratch, tiles that are padding are cleared: their weights are
  * 0, but what lay there may be no number. */
+#if P_OVERLAID
 DEV void gated_clear(struct worker *w) {
     enum { FIRST = P_GROUP_INTERMEDIATE / TILE_K, END = P_DOWN_K_TILES };
-    if (!P_OVERLAID) return;
     NO_UNROLL
     for (int i = FIRST * INPUT_STRIDE + w->warp * LANES + w->lane; i < END * INPUT_STRIDE; i += CONSUMER_THREADS)
         w->s->GATED_VALUES[0][i] = 0;
     if (FIRST * TILE_K < P_GROUP_INTERMEDIATE) consumers_sync(); /* the first of them has values, too */
 }
+#else
+DEV void gated_clear(struct worker *w) { (void)w; }
+#endif
 
 DEV void columns_down(struct worker *w, const struct held *t) {
     gated_clear(w);

@@ -27,6 +27,7 @@ qwen3-0.6b h200 columns=8
 qwen3-0.6b h200 columns=8 drafts=1
 qwen3.5-0.8b h200 columns=4 drafts=1
 qwen3.5-0.8b h200 columns=4 drafts=1 leaves=1
+qwen3.5-0.8b h200 draft_layer=1 narrow=int8
 qwen3-0.6b h200 cache=1
 qwen3-0.6b h200 cache=2 columns=4
 qwen3.5-0.8b h200 columns=2
@@ -73,7 +74,8 @@ plans="$plans
 $families
 $narrow"
 # What these programs put aside so far, stores and loads in bytes: more of it than others are let pass, and no more of it.
-known='qwen3.5-0.8b h200 columns=4 drafts=1 columns 20 72
+known='qwen3-0.6b h200 columns=8 columns 12 96
+qwen3.5-0.8b h200 columns=4 drafts=1 columns 20 72
 qwen3.5-0.8b h200 columns=4 drafts=1 leaves=1 columns 32 84
 qwen3-0.6b h200 narrow=int4 columns=4 columns 12 84
 qwen3-0.6b b200 short_far 404 772

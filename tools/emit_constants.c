@@ -3,6 +3,7 @@
  * a config.json. FORM says how narrow weights are stored that stay so. For
  * tools/compile_kernels.sh and for looking at machine code. */
 #include "base/file_map.h"
+#include "model/draft_model.h"
 #include "model/synthetic.h"
 #include "plan/plan.h"
 
@@ -74,7 +75,7 @@ static enum reel_status read_form(struct plan_options *o, const char *name,
                    name);
 }
 
-static int columns = 1, drafts, leaves, gpus = 1, layers_format,
+static int columns = 1, drafts, leaves, gpus = 1, draft_layer, layers_format,
            head_format; /* formats: numbers of tile_format.h */
 
 static enum reel_status read_wish(struct plan_options *o, const char *text,
@@ -97,6 +98,7 @@ static enum reel_status read_wish(struct plan_options *o, const char *text,
         { "drafts", &drafts },
         { "leaves", &leaves },
         { "gpus", &gpus },
+        { "draft_layer", &draft_layer },
         { "layers", &layers_format },
         { "head", &head_format },
         { "cache", &o->kv_form },
@@ -126,6 +128,12 @@ int main(int argc, char **argv) {
     enum reel_status status = read_config(&config, argv[1], &err);
     for (int i = 3; i < argc && status == REEL_OK; i++)
         status = read_wish(&options, argv[i], &err);
+    if (draft_layer && status == REEL_OK) { /* the model that is the draft layer of this one */
+        static const struct weights none;
+        struct draft_model draft;
+        draft_model_fill(&draft, &config, &none);
+        config = draft.config;
+    }
     for (int i = 0; i < TAPE_N_PHASES; i++) {
         const int number = i == TAPE_HEAD ? head_format : layers_format;
         if (number) options.formats[i] = number;
