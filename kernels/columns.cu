@@ -126,7 +126,8 @@ DEV u64 shuffle_wide(u64 v, int lane) { return (u64)shuffle((u32)(v >> 32), lane
 /* Of a column, as the lane of that number has found it. */
 DEV struct column_source source_of(struct column_source s, int column) {
     s.given = (const float *)shuffle_wide((u64)s.given, column), s.id = NARROW_EMBEDDING ? shuffle(s.id, column) : 0;
-    s.row.at = (const u8 *)shuffle_wide((u64)s.row.at, column), s.row.step = shuffle(s.row.step, column);
+    s.row.at = (const u8 *)shuffle_wide((u64)s.row.at, column);
+    s.row.step = shuffle(s.row.step, column), s.row.row = shuffle(s.row.row, column);
     return s;
 }
 

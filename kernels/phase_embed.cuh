@@ -16,7 +16,7 @@ DEV struct tape_shape head_shape(void) {
 /* Where an id's row lies. A tied model's is read out of the head's tiles. */
 struct embedding_row {
     const u8 *at;
-    u32 step; /* tied: from a unit of the head to the next one */
+    u32 step, row; /* tied: from a unit of the head to the next one; row of the tiles */
 };
 DEV const u8 *id_tape(const struct worker *w, const struct decode_args *a, u32 id) {
     return tape_from(w, a, (int)(id / TILE_ROWS % P_SMS));
@@ -27,19 +27,18 @@ DEV struct embedding_row embedding_row(const struct worker *w, const struct deco
     struct embedding_row r;
     if (M_TIED) {
         const struct tape_strip strip = tape_head_strip(&shape, sm, (int)(id / TILE_ROWS / P_SMS));
-        r.at = id_tape(w, a, id) + (u64)sm * P_SM_BYTES + P_LAYERS_BYTES + strip.at +
-               tile_grain_at(P_HEAD_FORMAT, (int)(id % TILE_ROWS), 0);
-        r.step = strip.step;
+        r.at = id_tape(w, a, id) + (u64)sm * P_SM_BYTES + P_LAYERS_BYTES + strip.at;
+        r.step = strip.step, r.row = id % TILE_ROWS;
     } else {
-        r.at = (const u8 *)a->embedding + (size_t)id * M_HIDDEN * 2, r.step = 0;
+        r.at = (const u8 *)a->embedding + (size_t)id * M_HIDDEN * 2, r.step = r.row = 0;
     }
     return r;
 }
-/* Returns elements 2 pair and 2 pair + 1 of a row, where they are bf16: embedding_read of the word at embedding_at. A
- * grain of bf16 lies so far behind that of column 0, whatever its row. */
+/* Returns elements 2 pair and 2 pair + 1 of a row, where they are bf16: embedding_read of the word at embedding_at. */
 DEV const u32 *embedding_at(struct embedding_row r, int pair) {
     const struct tape_shape shape = head_shape();
-    const u64 tied = tape_strip_tile(&shape, r.step, pair / (TILE_K / 2)) + tile_grain_at(P_HEAD_FORMAT, 0, 2 * pair);
+    const u64 tied =
+        tape_strip_tile(&shape, r.step, pair / (TILE_K / 2)) + tile_grain_at(P_HEAD_FORMAT, (int)r.row, 2 * pair);
     return (const u32 *)(r.at + (M_TIED ? tied : 4 * (u64)pair));
 }
 DEV u32 embedding_read(u32 word, int pair) { return M_TIED ? tile_grain_pair(P_HEAD_FORMAT, word, 2 * pair) : word; }
