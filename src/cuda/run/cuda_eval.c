@@ -50,7 +50,7 @@ static int eval_chunk(struct backend_state *s, const struct backend_eval *eval,
     const int left = eval->n - done, most = int_min(cuda_launch_tokens(s->backend), GPU_MOST_GIVEN);
     enum { TURN_TOKENS = 4 };
     const int due = CHECKPOINT_STEP - (eval->position + done) % CHECKPOINT_STEP;
-    if (eval->decoded) return int_min(int_min(left, TURN_TOKENS), due);
+    if (eval->decoded) return int_min(int_min(left, most), int_min(TURN_TOKENS, due));
     int n = o->all ? 0 : cuda_prefill_chunk(s->backend, eval->position + done, left);
     *prefill = n > 0;
     if (!*prefill) n = int_min(left - stops, most);
