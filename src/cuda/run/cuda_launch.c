@@ -10,6 +10,7 @@
 #include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_prefill.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -396,7 +397,9 @@ static enum reel_status look_at_driver(struct cuda_run *run, struct reel_error *
 }
 
 /* Between two looks at the mailbox: spins while news is due soon or lately overdue. While what came
- * before is under way, another thread does. */
+ * before is under way, another thread does. Ids of several sessions wake up other threads, of which
+ * the system may let one wait on this thread's processor for the rest of its time slice: it is let
+ * by. */
 static void wait_for_news(const struct cuda_run *run, int tokens_due) {
     const struct backend *b = run->state->backend;
     double quiet_ms = clock_ms() - run->news_ms;
@@ -406,6 +409,8 @@ static void wait_for_news(const struct cuda_run *run, int tokens_due) {
         sleep_us(due_ms - spin_ms - quiet_ms > 1 ? 500 : 50);
     else if (quiet_ms < run->behind_ms - NEAR_MS)
         sleep_us(50);
+    else if (quiet_ms < due_ms + spin_ms && run->n_columns > 0)
+        sched_yield();
     else if (quiet_ms < due_ms + spin_ms)
         pause_briefly();
     else
