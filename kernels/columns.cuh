@@ -147,7 +147,7 @@ DEV void columns_multiply(float (*d)[COLUMN_SUMS], const struct held *t, const u
 DEV void columns_store(const struct worker *w, float (*d)[COLUMN_SUMS], const int split, float *part, int stride,
                        int warp_rows, int k_parts) {
     const int lane = w->lane, row = w->warp / k_parts * warp_rows * TILE_ROWS + lane / 4;
-    float *p = part + row * PART_ROW(k_parts, P_TIGHT) + w->warp % k_parts;
+    float *p = part + row * PART_ROW(k_parts, P_COLUMNS) + part_place(w, k_parts);
     if (warp_rows == 1) {
         UNROLL
         for (int i = 0; i < COLUMN_SUMS; i++)
@@ -164,7 +164,7 @@ DEV void columns_store(const struct worker *w, float (*d)[COLUMN_SUMS], const in
         for (int r = 0; r < warp_rows; r++) {
             UNROLL
             for (int i = 0; i < 2; i++)
-                p[column * stride + (r * TILE_ROWS + 8 * i) * PART_ROW(k_parts, P_TIGHT)] =
+                p[column * stride + (r * TILE_ROWS + 8 * i) * PART_ROW(k_parts, P_COLUMNS)] =
                     split ? tile_split_sum(d[r], j, i, lane) : tile_plain_sum(d[r], j, i, lane);
         }
     }
@@ -231,8 +231,8 @@ DEV void columns_product(struct worker *w, const struct held *t, int preload, co
 DEV void columns_digits(struct worker *w, const struct held *t, int preload, const u32 *x, const float *unit,
                         float *part, int stride, int warp_rows, int warp_k, int k_parts, const int format) {
     const int tiles = warp_rows * warp_k / TILE_PARTS(format), second = w->lane % 4 / 2;
-    float *p = part + (w->warp / k_parts * warp_rows * TILE_ROWS + w->lane / 4) * PART_ROW(k_parts, P_TIGHT) +
-               w->warp % k_parts;
+    float *p = part + (w->warp / k_parts * warp_rows * TILE_ROWS + w->lane / 4) * PART_ROW(k_parts, P_COLUMNS) +
+               part_place(w, k_parts);
     struct digit_sums s[ACCUMULATORS];
     float mine[DIGIT_SETS];
     digits_zero(s, ACCUMULATORS);
@@ -249,7 +249,8 @@ DEV void columns_digits(struct worker *w, const struct held *t, int preload, con
         if (w->lane % 2) continue;
         UNROLL
         for (int i = 0; i < 2 * DIGIT_SETS; i++)
-            p[(2 * (i / 2) + second) * stride + (r * TILE_ROWS + 8 * (i % 2)) * PART_ROW(k_parts, P_TIGHT)] = total[i];
+            p[(2 * (i / 2) + second) * stride + (r * TILE_ROWS + 8 * (i % 2)) * PART_ROW(k_parts, P_COLUMNS)] =
+                total[i];
     }
 }
 #define COLUMNS_DIGITS(w, t, S, x, unit, part)                                                                         \

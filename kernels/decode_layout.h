@@ -9,19 +9,13 @@
 /* The end of a part of `bytes` bytes that begins at the first multiple of `align` from `at` on. */
 TAPE_FN int layout_add(int at, int align, int bytes) { return (at + align - 1) / align * align + bytes; }
 
-/* Floats of a row of k_parts partial sums. Rows are padded: 8 lanes that read 16 bytes each, of 8 consecutive rows,
- * then meet all banks. */
-#define PART_STRIDE(k_parts) (((((k_parts) + 3) / 4) | 1) * 4)
-/* Floats of a row of a phase's products. `tight`: not padded, as room is scarce and the ring of weights needs it more.
- */
-#define PART_ROW(k_parts, tight) (!(tight) ? PART_STRIDE(k_parts) : (k_parts) < 4 ? (k_parts) : ((k_parts) + 3) / 4 * 4)
-/* Floats of the partial products of one phase: [row][k part]. */
-#define PART_FLOATS(row_tiles, k_parts, tight) ((row_tiles)*TILE_ROWS * PART_ROW(k_parts, tight))
-
-/* Floats from a column's partial products of a phase to the next one's. Where rows of many columns are tight, columns
- * begin at different banks: lanes that store the same rows of neighbouring columns would else meet in one. Of few
- * columns so much room may cost a slot of the ring. */
-#define COLUMN_FLOATS(floats, tight, columns) ((floats) + ((tight) && (columns) > 4 ? 4 : 0))
+/* Floats of a row that is padded: 8 lanes that read 16 bytes each, of 8 consecutive rows, then meet all banks. */
+#define PART_STRIDE(floats) (((((floats) + 3) / 4) | 1) * 4)
+/* Floats of a row of a phase's k_parts partial products, and of all its rows: [row][part]. Rows of several columns are
+ * not padded, as room is scarce: product.cuh says in which places their parts are (part_place). */
+#define PART_ROW(k_parts, columns)                                                                                     \
+    ((columns) < 2 ? PART_STRIDE(k_parts) : (k_parts) < 4 ? (k_parts) : ((k_parts) + 3) / 4 * 4)
+#define PART_FLOATS(row_tiles, k_parts, columns) ((row_tiles)*TILE_ROWS * PART_ROW(k_parts, columns))
 
 /* Sizes of attention's scratch. Strides are padded: the lanes of a column, or of 8 rows, that read 16 bytes each then
  * meet all banks. */
@@ -61,7 +55,6 @@ struct decode_block {
     int columns;  /* 0 or 1: decode.cu; more: columns.cu */
     int gpus;     /* that share the model; 0 or 1: it is alone */
     int overlaid; /* 1: parts of what several columns need share their place; see columns_shared.cuh */
-    int tight;    /* 1: rows of partial sums are not padded */
     int follows;  /* 1: columns may follow others */
     int rotary;   /* entries of a head that are rotated */
     int ring_slots, kv_slots;
@@ -105,9 +98,9 @@ TAPE_FN int pick_shared_bytes(int warps, int n_sms) {
 }
 
 /* The larger of two phases' partial sums, in floats. */
-TAPE_FN int parts_of_two(const struct tape_segment *a, const struct tape_segment *b, int tight) {
-    const int one = PART_FLOATS(a->row_tiles, a->k_parts, tight);
-    const int other = PART_FLOATS(b->row_tiles, b->k_parts, tight);
+TAPE_FN int parts_of_two(const struct tape_segment *a, const struct tape_segment *b, int columns) {
+    const int one = PART_FLOATS(a->row_tiles, a->k_parts, columns);
+    const int other = PART_FLOATS(b->row_tiles, b->k_parts, columns);
     return one > other ? one : other;
 }
 
@@ -120,23 +113,23 @@ TAPE_FN int columns_shared_bytes(const struct tape_shape *t, const struct decode
     const int o = b->overlaid ? attention_o_bytes(b) + attention : ATTENTION_BUFFERS(n) * attention_o_bytes(b);
     const int scratch = n * attention_shared_bytes(b), pick = pick_shared_bytes(t->warps, t->n_sms);
     const int later = b->overlaid && gated > pick ? gated : pick;
-    const int tight = b->tight, first = parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP], tight);
-    const int mix = parts_of_two(&s[TAPE_QKV], &s[TAPE_MIX], tight);
-    const int group = parts_of_two(&s[TAPE_OUT], &s[TAPE_DOWN], tight);
-    int at = gpus_shared_bytes(b) + (x > o ? x : o);                                     /* x, o; overlaid: attention */
-    at = layout_add(at, 16, 4 * n * COLUMN_FLOATS(first > mix ? first : mix, tight, n)); /* part_hidden */
-    at += 4 * n * COLUMN_FLOATS(group, tight, n);                                        /* part_group */
-    at += 2 * 4 * n * PART_STRIDE(t->warps);                                             /* ssq */
-    at += n * b->gate_slots * 2 * 4 * PART_STRIDE(t->warps);                             /* gates */
-    if (b->overlaid) at += 4 * n * b->rotary;                                            /* cos_sin */
-    if (!b->overlaid) at += attention + gated;                                           /* attention, gated */
-    at += group_digit_words(t) ? 4 * n * (group_digit_words(t) + t->warps) : 0;          /* digits, group_unit */
-    at += TILE_INTEGERS(s[TAPE_HEAD].format) ? 4 * n * t->warps : 0;                     /* most */
-    at += 2 * 4 * n * t->warps;                                                          /* best_key, best_id */
-    at += 5 * 4 * n + 8 * 4;                                                             /* id to gave_up */
-    at += b->follows ? 4 * 4 * n + 2 * 4 : 2 * 4 * n; /* turn to reached; waited, given */
-    at += b->follows && b->gate_slots ? 4 * n : 0;    /* owed */
-    at = layout_add(at, 8, 8 * n);                    /* kv_first */
+    const int first = parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP], n);
+    const int mix = parts_of_two(&s[TAPE_QKV], &s[TAPE_MIX], n);
+    const int group = parts_of_two(&s[TAPE_OUT], &s[TAPE_DOWN], n);
+    int at = gpus_shared_bytes(b) + (x > o ? x : o);                            /* x, o; overlaid: attention */
+    at = layout_add(at, 16, 4 * n * (first > mix ? first : mix));               /* part_hidden */
+    at += 4 * n * group;                                                        /* part_group */
+    at += 2 * 4 * n * PART_STRIDE(t->warps);                                    /* ssq */
+    at += n * b->gate_slots * 2 * 4 * PART_STRIDE(t->warps);                    /* gates */
+    if (b->overlaid) at += 4 * n * b->rotary;                                   /* cos_sin */
+    if (!b->overlaid) at += attention + gated;                                  /* attention, gated */
+    at += group_digit_words(t) ? 4 * n * (group_digit_words(t) + t->warps) : 0; /* digits, group_unit */
+    at += TILE_INTEGERS(s[TAPE_HEAD].format) ? 4 * n * t->warps : 0;            /* most */
+    at += 2 * 4 * n * t->warps;                                                 /* best_key, best_id */
+    at += 5 * 4 * n + 8 * 4;                                                    /* id to gave_up */
+    at += b->follows ? 4 * 4 * n + 2 * 4 : 2 * 4 * n;                           /* turn to reached; waited, given */
+    at += b->follows && b->gate_slots ? 4 * n : 0;                              /* owed */
+    at = layout_add(at, 8, 8 * n);                                              /* kv_first */
     if (!b->follows && !b->overlaid && !b->gate_slots) at += 8 * n * (b->attention_warps + 2) + 8; /* stages */
     at += 2 * 8 * b->ring_slots;                                                                   /* full, empty */
     at += 2 * 8 * b->kv_slots + 8;                              /* kv_full, kv_empty, looked */
@@ -151,7 +144,7 @@ TAPE_FN int decode_shared_bytes(const struct tape_shape *t, const struct decode_
     if (b->columns > 1) return columns_shared_bytes(t, b);
     for (int i = 0; i < TAPE_N_PHASES; i++) {
         const struct tape_segment *g = &t->segment[i];
-        const int floats = i == TAPE_HEAD ? 0 : PART_FLOATS(g->row_tiles, g->k_parts, 0);
+        const int floats = i == TAPE_HEAD ? 0 : PART_FLOATS(g->row_tiles, g->k_parts, 1);
         if (floats > parts) parts = floats;
     }
     int at = gpus_shared_bytes(b) + 2 * 4 * parts;                  /* part */

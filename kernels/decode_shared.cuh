@@ -9,7 +9,7 @@
 enum { X_LOW = P_HEAD_K_TILES * 8 };
 
 /* Floats of the partial products of one phase: [row][k part]. */
-#define PHASE_FLOATS(S) PART_FLOATS(P_##S##_ROW_TILES, P_##S##_K_PARTS, P_TIGHT)
+#define PHASE_FLOATS(S) PART_FLOATS(P_##S##_ROW_TILES, P_##S##_K_PARTS, P_COLUMNS)
 enum {
     OWN_ROWS = P_HEAD_ROW_TILES * TILE_ROWS, /* rows of the head that a block has at most; see kept_keys */
 #if M_DELTA

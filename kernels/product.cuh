@@ -168,20 +168,34 @@ DEV void digits_rest(struct worker *w, struct digit_sums *s, const u32 *x, int p
 }
 #endif
 
+/* ---- partial sums ---- */
+
+/* Of several columns, warps store parts of the same rows of up to four columns at a time, and a lane that adds up a row
+ * reads four parts at a time. So that either meets all banks, rows that begin at the same bank have their groups of
+ * four parts in another order, and the four lanes that store a row the parts in a group. That changes no sum, since (x
+ * + y) + (z + w) is the same in all four orders. */
+#define ROW_QUADS(k_parts) (P_COLUMNS == 1 || (k_parts) % 4 || (k_parts) & ((k_parts)-1) ? 1 : (k_parts) / 4)
+DEV int row_turn(int row, int k_parts) { return (row * ROW_QUADS(k_parts) / 8 & (ROW_QUADS(k_parts) - 1)) * 4; }
+/* The place of this warp's part in the rows that a lane stores, which are lane / 4 and each 8th one after it. */
+DEV int part_place(const struct worker *w, int k_parts) {
+    const int lanes = P_COLUMNS == 1 ? 0 : k_parts % 4 == 0 ? 3 : k_parts == 2;
+    return (w->warp % k_parts) ^ row_turn(w->lane / 4, k_parts) ^ (w->lane & lanes);
+}
+
 #if P_COLUMNS == 1 && TILES_NARROW
 /* As parts_store, after phase_digits. */
 DEV void digits_parts_store(const struct worker *w, struct digit_sums *s, float unit, float *part, int warp_rows,
                             int k_parts, const int format) {
     const int row = w->warp / k_parts * warp_rows * TILE_ROWS + w->lane / 4;
-    float *p = part + row * PART_ROW(k_parts, P_TIGHT) + w->warp % k_parts;
+    float *p = part + row * PART_ROW(k_parts, P_COLUMNS) + part_place(w, k_parts);
     if (warp_rows == 1) digits_meet(&s[0], &s[1]);
     UNROLL
     for (int r = 0; r < warp_rows; r++) {
         float total[2];
         digits_end(&s[r], &unit, total, format);
         if (w->lane % 4) continue;
-        p[r * TILE_ROWS * PART_ROW(k_parts, P_TIGHT)] = total[0];
-        p[(r * TILE_ROWS + 8) * PART_ROW(k_parts, P_TIGHT)] = total[1];
+        p[r * TILE_ROWS * PART_ROW(k_parts, P_COLUMNS)] = total[0];
+        p[(r * TILE_ROWS + 8) * PART_ROW(k_parts, P_COLUMNS)] = total[1];
     }
 }
 
@@ -233,11 +247,11 @@ DEV void parts_store(const struct worker *w, float (*d)[4], float *part, int war
         tile_product_end(d[r]);
     if (w->lane % 4) return;
     const int row = w->warp / k_parts * warp_rows * TILE_ROWS + w->lane / 4;
-    float *p = part + row * PART_ROW(k_parts, P_TIGHT) + w->warp % k_parts;
+    float *p = part + row * PART_ROW(k_parts, P_COLUMNS) + part_place(w, k_parts);
     UNROLL
     for (int r = 0; r < warp_rows; r++) {
-        p[r * TILE_ROWS * PART_ROW(k_parts, P_TIGHT)] = d[r][0];
-        p[(r * TILE_ROWS + 8) * PART_ROW(k_parts, P_TIGHT)] = d[r][2];
+        p[r * TILE_ROWS * PART_ROW(k_parts, P_COLUMNS)] = d[r][0];
+        p[(r * TILE_ROWS + 8) * PART_ROW(k_parts, P_COLUMNS)] = d[r][2];
     }
 }
 
@@ -309,12 +323,13 @@ DEV void phase_product(struct worker *w, const struct held *t, int preload, cons
 }
 #endif
 
-/* Adds up n neighbouring floats in a fixed order. The first one's address is a multiple of 16. */
-DEV float sum_run(const float *p, int n) {
+/* Adds up n neighbouring floats in a fixed order, in fours that are `turn` apart from their places (row_turn). The
+ * first one's address is a multiple of 16. */
+DEV float sum_turned(const float *p, int n, int turn) {
     float sum = 0;
     UNROLL
     for (int i = 0; i + 4 <= n; i += 4) {
-        const struct quad_float v = *(const struct quad_float *)(p + i);
+        const struct quad_float v = *(const struct quad_float *)(p + (i ^ turn));
         sum += (v.x + v.y) + (v.z + v.w);
     }
     UNROLL
@@ -323,8 +338,10 @@ DEV float sum_run(const float *p, int n) {
     return sum;
 }
 
+DEV float sum_run(const float *p, int n) { return sum_turned(p, n, 0); }
+
 DEV float row_sum(const float *part, int row, int k_parts) {
-    return sum_run(part + row * PART_ROW(k_parts, P_TIGHT), k_parts);
+    return sum_turned(part + row * PART_ROW(k_parts, P_COLUMNS), k_parts, row_turn(row, k_parts));
 }
 
 /* ---- the norm in front of a product ---- */

@@ -127,7 +127,6 @@ struct plan {
                       kernel for that is slower, so it is another one */
     bool leaves; /* such columns leave what the layers made of their tokens, for the draft layer */
     bool overlaid;   /* several columns: parts of shared memory share their place */
-    bool tight;      /* several columns: rows of partial sums are not padded */
     bool half_fills; /* slots are filled in halves: half a slot less than a cap is in flight */
     int copy;        /* G_COPY: 2 bulk, 1 cp.async, 0 plain loads */
     int compute;     /* target of the compiler */

@@ -200,7 +200,6 @@ int plan_shared_bytes(const struct plan *p) {
     const struct decode_block block = { .columns = p->columns,
                                         .gpus = p->n_gpus,
                                         .overlaid = p->overlaid,
-                                        .tight = p->tight,
                                         .follows = p->follows,
                                         .rotary = p->rotary_dim,
                                         .ring_slots = p->ring_slots,
@@ -511,7 +510,7 @@ static bool keys_fit(const struct plan *p, int columns) {
     const struct tape_segment *s = p->tape.segment;
     const int rows = s[TAPE_HEAD].row_tiles * TILE_ROWS;
     const int rest = columns - p->kv_slots * p->kv_piece_bytes / (4 * rows);
-    return rest * rows <= columns * parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP], p->tight);
+    return rest * rows <= columns * parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP], columns);
 }
 
 /* Sums of two groups are as many words as what two hops would hand round in fp32. Models without
@@ -527,22 +526,14 @@ static uint64_t kept_bytes(const struct plan *p) {
            (uint64_t)delta_kept_layer(&d, p->tape.n_sms, turns, p->delta.unit);
 }
 
-/* Lays several columns out tightly, overlaid or not, where their ring is longer so. */
-static void lay_tightly(struct plan *plan, bool overlaid, int most_bytes) {
-    const struct plan before = *plan;
-    plan->tight = true, plan->overlaid = overlaid;
-    if (ring_that_fits(plan, most_bytes, 0) <= before.ring_slots) *plan = before;
-}
-
 /* Chooses the ring of several columns, as nothing else of their plan depends on it; no slots: there
- * is no room. What makes room for a longer one comes in the order of what it costs. Models with
- * DeltaNets attend without stages, so nothing is lost where parts of shared memory share their
- * place, and with a ring twice as long four columns of Qwen3.5-0.8B take 7 % less on an H200, with
- * drafts 9 %. Others lose 11 % at position 4,096. */
+ * is no room. Models with DeltaNets attend without stages, so nothing is lost where parts of shared
+ * memory share their place, and with a ring twice as long four columns of Qwen3.5-0.8B take 7 %
+ * less on an H200, with drafts 9 %. Others lose 11 % at position 4,096. */
 static void choose_column_ring(struct plan *plan, const struct plan *one) {
     const int most_bytes = one->ring_slots * one->slot_bytes;
     const bool hybrid = one->delta.n_layers > 0, many = plan->columns > 4;
-    plan->overlaid = plan->tight = hybrid && many;
+    plan->overlaid = hybrid && many;
     plan->ring_slots = ring_that_fits(plan, most_bytes, 0);
     /* codes have more slots than bf16, which takes as much room as several columns have left */
     if (plan->ring_slots == 0 && plan->kv_form &&
@@ -550,9 +541,11 @@ static void choose_column_ring(struct plan *plan, const struct plan *one) {
         plan->kv_slots /= 2;
         plan->ring_slots = ring_that_fits(plan, most_bytes, 0);
     }
-    if (!plan->tight) lay_tightly(plan, false, most_bytes);
-    if (!many && !group_digit_words(&one->tape) && (plan->ring_slots == 0 || hybrid))
-        lay_tightly(plan, true, most_bytes);
+    if (!many && !group_digit_words(&one->tape) && (plan->ring_slots == 0 || hybrid)) {
+        const struct plan apart = *plan;
+        plan->overlaid = true;
+        if (ring_that_fits(plan, most_bytes, 0) <= apart.ring_slots) *plan = apart;
+    }
 }
 
 enum reel_status plan_columns(struct plan *plan, const struct plan *one, int columns, bool follows,

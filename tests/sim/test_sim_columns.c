@@ -459,14 +459,13 @@ static void columns_are_as_alone(void **state) {
             check_setting(&settings[i]);
 }
 
-/* So many columns; of models with DeltaNets too, whose many columns are never tight alone. */
+/* So many columns. */
 static void check_crowded(enum columns_crowd how, int columns, const char *what) {
     const struct share share = share_of(what, 2);
     int n = 0;
     crowd = how;
     for (int i = 0; i < N_SETTINGS; i++)
         if (settings[i].columns == columns && !strstr(settings[i].options, "narrow") &&
-            !(how == CROWD_TIGHT && strncmp(settings[i].model, "q35", 3) == 0) &&
             share_has(share, n++))
             check_setting(&settings[i]);
     crowd = CROWD_NONE;
@@ -481,11 +480,6 @@ static void columns_that_share_their_place_are_as_alone(void **state) {
 static void columns_with_odd_rings_are_as_alone(void **state) {
     (void)state;
     check_crowded(CROWD_ODD_RING, 4, "columns-odd-rings");
-}
-
-static void columns_with_tight_rows_are_as_alone(void **state) {
-    (void)state;
-    check_crowded(CROWD_TIGHT, 8, "columns-tight");
 }
 
 static void columns_in_codes_are_as_alone(void **state) {
@@ -690,7 +684,6 @@ int main(void) {
         cmocka_unit_test(columns_are_as_alone),
         cmocka_unit_test(columns_that_share_their_place_are_as_alone),
         cmocka_unit_test(columns_with_odd_rings_are_as_alone),
-        cmocka_unit_test(columns_with_tight_rows_are_as_alone),
         cmocka_unit_test(columns_in_codes_are_as_alone),
         in_turn(mutations_are_seen),
         in_turn(mutations_of_stages_are_seen),

@@ -48,9 +48,7 @@ bool columns_rig_crowd(struct backend *b, int columns, bool follows, enum column
     for (; *bytes > 0; *bytes -= STEP) {
         if (plan_columns(&plan, &b->plan, columns, follows, NULL) != REEL_OK) continue;
         const bool odd = plan.ring_slots % (plan.tape.head_unit / plan.slot_tiles);
-        const bool tight = plan.tight && !plan.overlaid;
-        if (crowd == CROWD_OVERLAID ? plan.overlaid : crowd == CROWD_TIGHT ? tight : odd)
-            return true;
+        if (crowd == CROWD_OVERLAID ? plan.overlaid : odd) return true;
     }
     return false;
 }

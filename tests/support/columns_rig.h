@@ -55,7 +55,7 @@ struct columns_job {
 /* As if the GPU had just so little shared memory that parts of what `columns` columns need share
  * their place, or that their ring holds one row of the head's units and a part of another. False:
  * there is no such size. */
-enum columns_crowd { CROWD_NONE, CROWD_TIGHT, CROWD_OVERLAID, CROWD_ODD_RING };
+enum columns_crowd { CROWD_NONE, CROWD_OVERLAID, CROWD_ODD_RING };
 bool columns_rig_crowd(struct backend *b, int columns, bool follows, enum columns_crowd crowd);
 
 /* columns: 1, 2, 4 or 8. follows: jobs may have drafts. cache_dir: NULL, or where compiled
