@@ -133,7 +133,10 @@ DEV void stages_make(struct worker *w) {
 /* ---- gathering q, k, v ---- */
 
 /* How many rows a warp waits for at a time. */
-enum { ROWS_AT_ONCE = ROPE_TURNS > 1 ? 2 : 4 };
+enum {
+    MOST_ROWS = (COLUMNS * GATHER_ROWS + P_WARPS - 1) / P_WARPS, /* of a warp */
+    ROWS_AT_ONCE = MIN(MOST_ROWS, ROPE_TURNS > 1 ? 2 : 4)
+};
 struct asked_row {
     int column, row; /* column COLUMNS: there is none */
     float gain[ROPE_TURNS][4];
