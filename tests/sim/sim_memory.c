@@ -157,7 +157,11 @@ static void others_look(const struct sim_store *s) {
 
 void sim_commit(struct sim_store *s) {
     struct sim_warp *w = s->warp;
-    const bool passes = passes_mapped(s);
+    while (s->host && sim.fenced.oldest && sim.fenced.oldest != s &&
+           sim.fenced.oldest->fenced <= s->after)
+        sim_commit(sim.fenced.oldest);
+    const bool passes = passes_mapped(s) || (s->mapped && sim.fenced.oldest);
+    if (s->fenced) list_remove(&sim.fenced, s, SIM_BY_FENCE);
     list_remove(&w->stores, s, SIM_BY_WARP);
     list_remove(stores_to(w->block, (uintptr_t)s->at), s, SIM_BY_PLACE);
     s->done = true;
@@ -183,11 +187,20 @@ static inline void commit_place(struct sim_warp *w, uintptr_t at, uint64_t bytes
     }
 }
 
+/* A fence_system orders a store to the host's memory before those that come after a fence_system of
+ * who has seen that this fence was made, but the store may still be on its way. */
+static void store_fence(struct sim_store *s) {
+    if (s->fenced) return;
+    s->fenced = ++sim.n_fenced;
+    list_append(&sim.fenced, s, SIM_BY_FENCE);
+}
+
 /* The same for stores to everywhere. Where somebody looks they may become visible from the newest
  * on; elsewhere nobody could tell. */
-static void commit_everywhere(struct sim_warp *w) {
+static void commit_everywhere(struct sim_warp *w, bool system) {
     struct sim_block *b = w->block;
     const bool backwards = sim.launch->settings.look && sim_random() % 2;
+    const bool late = system && !backwards;
     for (int i = 0; b->n_stores && i < b->n_warps; i++) {
         struct sim_store *s = b->warps[i].stores.oldest;
         while (backwards && s && s->newer[SIM_BY_WARP] && is_before(s->newer[SIM_BY_WARP], w))
@@ -195,7 +208,10 @@ static void commit_everywhere(struct sim_warp *w) {
         for (struct sim_store *next; s && is_before(s, w); s = next) {
             next = s->older[SIM_BY_WARP];
             if (!backwards) next = s->newer[SIM_BY_WARP];
-            sim_commit(s);
+            if (late && s->host)
+                store_fence(s);
+            else if (!s->fenced)
+                sim_commit(s);
         }
     }
 }
@@ -214,8 +230,11 @@ static struct sim_store *store_new(void) {
 void sim_store(volatile void *p, unsigned long long value, int bytes, int access) {
     struct sim_warp *w = sim.warp;
     struct sim_block *b = w->block;
-    const int delay_bits = access == SIM_PLAIN ? sim.style.plain_bits : sim.style.delay_bits;
+    enum { FARTHER_BITS = 4 }; /* the host is */
     sim_check_memory(p, (uint32_t)bytes, (unsigned)bytes, "a store");
+    const bool host = sim.ranges[0].gpu < 0;
+    int delay_bits = access == SIM_PLAIN ? sim.style.plain_bits : sim.style.delay_bits;
+    if (access == SIM_PLAIN && host && delay_bits) delay_bits += FARTHER_BITS;
     check_gpu(w, (uintptr_t)p, access, true, "a store");
     commit_place(w, (uintptr_t)p, (uint64_t)bytes);
     if (access != SIM_MAPPED) sim_touch(w, (uintptr_t)p, (uint64_t)bytes, true);
@@ -225,7 +244,9 @@ void sim_store(volatile void *p, unsigned long long value, int bytes, int access
                              .bytes = (uint32_t)bytes,
                              .seq = ++b->seq,
                              .warp = w,
-                             .mapped = access == SIM_MAPPED };
+                             .mapped = access == SIM_MAPPED,
+                             .host = host,
+                             .after = w->clock.host };
     list_append(&w->stores, s, SIM_BY_WARP);
     list_append(stores_to(b, (uintptr_t)p), s, SIM_BY_PLACE);
     b->n_stores++;
@@ -286,7 +307,9 @@ void sim_add(volatile void *p, unsigned value) { change(p, value, false); }
 
 void sim_fence(int kind) {
     struct sim_warp *w = sim.warp;
-    if (kind == SIM_FENCE_GPU || kind == SIM_FENCE_SYSTEM) commit_everywhere(w);
+    if (kind == SIM_FENCE_GPU || kind == SIM_FENCE_SYSTEM)
+        commit_everywhere(w, kind == SIM_FENCE_SYSTEM);
+    if (kind == SIM_FENCE_SYSTEM) w->clock.host = sim.n_fenced;
     if (kind == SIM_FENCE_SLOT) {
         sim_copies_fence(w->block);
     } else if (kind == SIM_FENCE_MBAR_INIT) {

@@ -38,6 +38,7 @@ enum sim_op {
 struct sim_clock {
     uint32_t seen[SIM_MAX_WARPS], answered[SIM_MAX_WARPS];
     uint64_t acquired, copies;
+    uint64_t host; /* stores up to this number reach the host before what is stored now */
 };
 
 /* What a lane polled last. */
@@ -62,7 +63,7 @@ struct sim_idle {
 };
 
 /* Each store is in two lists, oldest first: of its warp, and of the block's stores to a place. */
-enum { SIM_BY_WARP, SIM_BY_PLACE, SIM_N_LISTS };
+enum { SIM_BY_WARP, SIM_BY_PLACE, SIM_BY_FENCE, SIM_N_LISTS };
 
 struct sim_store {
     unsigned char *at;
@@ -70,6 +71,9 @@ struct sim_store {
     uint32_t bytes, seq;
     struct sim_warp *warp;
     bool done, mapped;
+    bool host;       /* it goes to the host's memory, */
+    uint64_t fenced; /* behind a fence_system since: the how many-th such store, or 0, */
+    uint64_t after;  /* and after those up to this one */
     struct sim_store *older[SIM_N_LISTS], *newer[SIM_N_LISTS];
 };
 
@@ -222,6 +226,8 @@ struct sim {
     struct sim_event *events;
     int n_events, max_events;
     struct sim_store *free_stores;
+    struct sim_stores fenced; /* those on the way to the host */
+    uint64_t n_fenced;
 
     uint64_t commits;
     uint32_t chain[SIM_HASH];
@@ -262,6 +268,7 @@ static inline void sim_clock_join(struct sim_clock *a, const struct sim_clock *b
         a->answered[i] = a->answered[i] > b->answered[i] ? a->answered[i] : b->answered[i];
     if (b->acquired > a->acquired) a->acquired = b->acquired;
     if (b->copies > a->copies) a->copies = b->copies;
+    if (b->host > a->host) a->host = b->host;
 }
 
 #define SIM_HERE __builtin_return_address(0)
