@@ -1,6 +1,6 @@
 /* Mutations of the kernels: one ordering taken out, or one line made wrong, that a test under the
  * simulator must see, as other bits, as a report, or as a wait that never ends. All of them stand
- * in mutations.c; the test named beside a list there tries them.
+ * in mutations_*.c; the test named beside a list there tries them.
  *
  * Compiling one takes seconds, so a run tries a share of each list and the next run the next share.
  * Which share a run takes is printed, with how to repeat it:

@@ -1,0 +1,226 @@
+/* Mutations of programs that decode one column, and of those on several GPUs. */
+#include "support/mutation_lists.h"
+
+/* ---- decode.cu: test_sim_orders.c ---- */
+
+static const struct mutation decode[] = {
+    /* words taken without their epoch */
+    { "qkv",
+      { IN("phase_attention.cuh", "word_off(v[n][0], w->epoch) | word_off(v[n][1], w->epoch)",
+           "!(v[n][0] >> 32 && v[n][1] >> 32)") } },
+    { "attention",
+      { IN("phase_attention_merge.cuh",
+           "word_off24(v->o[n][0], w->epoch) | word_off24(v->o[n][1], w->epoch)",
+           "!(v->o[n][0] >> 48 && v->o[n][1] >> 48)") } },
+    { "gated",
+      { IN("exchange.cuh", "off |= word_missing(w, v[i], is24);",
+           "off |= is24 ? word_missing(w, v[i], 1) : !(v[i] >> 32);") } },
+    { "best",
+      { IN("best.cuh", "word_is(key, w->epoch) & word_is(id, w->epoch)",
+           "key >> 32 && id >> 32") } },
+    { "sums of out and down",
+      { IN("exchange.cuh", "off |= word_off24(v[i][g], w->epoch);", "off |= !(v[i][g] >> 48);"),
+        IN("exchange.cuh", "(!polls || !word_is24(v[i][g], w->epoch))", "1") } },
+    /* keys and values fetched too early */
+    { "K/V not waiting for the token's end",
+      { IN(
+          "kv_ring.cuh",
+          "if (t > 0 && !kv_token_wait(w, t)) break;\n        if (!layers_done(a, t) && !kv_token(",
+          "if (!layers_done(a, t) && !kv_token(") } },
+    { "the token's end not agreed between blocks",
+      { IN("phase_pick.cuh", "best_wait(w, w->a->words + X_BEST);", "") } },
+    { "the writer's fence",
+      { IN("decode.cu", "fence_gpu(); /* K and V rows", "/* K and V rows") } },
+    { "the reader's fence for loads",
+      { IN("kv_ring.cuh", "    fence_gpu();\n    fence_copies();\n", "    fence_copies();\n") } },
+    { "the fence between loads and copies", { IN("kv_ring.cuh", "    fence_copies();\n", "") } },
+    /* slots of the rings out of turn */
+    { "a weight slot given back before it is read",
+      { IN("ring.cuh", "slots_wait(w, 0, slots);",
+           "slots_wait(w, 0, slots);\n    if (w->lane < slots) mbar_arrive(w->empty + (smem)mine * "
+           "8);"),
+        IN("ring.cuh", "if (w->lane < slots) mbar_arrive_after(", "if (0) mbar_arrive_after(") } },
+    { "a weight slot filled before it is free",
+      { IN("ring.cuh", "if (slot_filled(p, &parity) && !stream_wait", "if (0 && !stream_wait") } },
+    { "weights not waited for", { IN("ring.cuh", "slots_wait(w, 0, slots);", "") } },
+    { "caps of the phases never set", { IN("decode.cu", "        caps_start(w);\n", "") } },
+    { "the head's weights not waited for",
+      { IN("phase_head.cuh", "if (w->lane == 0) mbar_wait(", "if (0) mbar_wait(") } },
+    { "K/V not waited for",
+      { IN("kv_ring.cuh", "if (w->lane == 0) mbar_wait(", "if (0) mbar_wait(") } },
+    { "a K/V slot given back before it is read",
+      { IN("kv_ring.cuh", "    lanes_agree(w);\n}",
+           "    if (w->lane == 0) mbar_arrive(smem_of(&w->s->kv_empty[kv_slot(w)]));\n}"),
+        IN("kv_ring.cuh", "if (w->lane == 0) mbar_arrive_after(", "if (0) mbar_arrive_after(") } },
+    { "a K/V slot filled before it is free",
+      { IN("kv_ring.cuh", "if (!stream_wait(w, p->empty", "if (0 && !stream_wait(w, p->empty") } },
+    { "barriers that copies do not know", { IN("decode.cu", "        mbar_init_done();\n", "") } },
+    /* arrivals that may overtake loads */
+    { "a weight slot given back by an arrival that passes loads",
+      { IN("ring.cuh", "mbar_arrive_after(w, w->empty + (smem)mine * 8, seen)",
+           "mbar_arrive(w->empty + (smem)mine * 8)") } },
+    { "the head's slot given back by an arrival that passes loads",
+      { IN("phase_head.cuh", "mbar_arrive_after(w, w->empty + (smem)w->slot * 8, seen)",
+           "mbar_arrive(w->empty + (smem)w->slot * 8)") } },
+    { "a K/V slot given back by an arrival that passes loads",
+      { IN("kv_ring.cuh", "mbar_arrive_after(w, smem_of(&w->s->kv_empty[kv_slot(w)]), seen)",
+           "mbar_arrive(smem_of(&w->s->kv_empty[kv_slot(w)]))") } },
+    /* barriers that are missing */
+    /* with an epilogue that is late, which alone is harmless */
+    { "one barrier for all that the epilogue waits for",
+      { EVERYWHERE("shared.cuh", "BARRIER_PARTS + w->parts", "BARRIER_PARTS"),
+        IN("decode.cu", "            if (down_is_told(w)) parts_wait(w);",
+           "            for (int i = 0; down_is_told(w) && i < 20000; i++)\n                "
+           "(void)shared_load(smem_of(&w->s->end));\n"
+           "            if (down_is_told(w)) parts_wait(w);") } },
+    { "the epilogue not waiting for the consumers",
+      { IN("shared.cuh", "DEV void parts_wait(struct worker *w) {\n    barrier_wait(",
+           "DEV void parts_wait(struct worker *w) {\n    barrier_arrive(") } },
+    { "qkv's sums not waiting for the products", { SUMS_EARLY("qkv") } },
+    { "out's sums not waiting for the products", { SUMS_EARLY("out") } },
+    { "gate_up's sums not waiting for the products", { SUMS_EARLY("gate_up") } },
+    { "down's sums not waiting for the products", { SUMS_EARLY("down") } },
+    { "q, k and v used before they are there",
+      { IN("phase_attention.cuh", "consumers_sync(); /* A */", "") } },
+    { "partial results merged before they are there",
+      { IN("phase_attention.cuh", "consumers_sync(); /* B */", "") } },
+    { "attention's result used before it is there",
+      { IN("phase_attention.cuh", "consumers_sync(); /* C */", "") } },
+    { "the head's input used before it is there",
+      { IN("phase_head.cuh", "ssq_store(w, h, w->s->ssq[0]);\n    consumers_sync();",
+           "ssq_store(w, h, w->s->ssq[0]);") } },
+    { "the next id used before it is there",
+      { EVERYWHERE("phase_pick.cuh", "consumers_sync();", "") } },
+    { "the host told before its numbers are there",
+      { IN("phase_pick.cuh", "    fence_system();\n", "") } },
+};
+LIST(decode, decode, 9);
+
+/* ---- decode.cu with warps whose slices are all padding, and one that has all K/V pieces:
+ * test_sim_orders.c ---- */
+
+static const struct mutation padding[] = {
+    { "stores to a K/V slot that copies may pass",
+      { IN("phase_attention.cuh", "left);\n    fence_slot();\n", "left);\n") } },
+};
+LIST(padding, padding, 1);
+
+/* ---- decode.cu that gives up: test_sim_orders.c ---- */
+
+static const struct mutation faults[] = {
+    { "a fault before its description",
+      { IN("shared.cuh", "        fence_system();\n        mapped_store32(&m->fault, 1);",
+           "        mapped_store32(&m->fault, 1);") } },
+    { "blocks told to leave before the fault is there",
+      { IN("shared.cuh", "mapped_store32(&m->fault, 1);\n        fence_system();\n",
+           "mapped_store32(&m->fault, 1);\n") } },
+};
+LIST(faults, faults, 1);
+
+/* ---- limits.cu: test_limits.c ---- */
+
+static const struct mutation limits[] = {
+    { "a word that is wrong",
+      { IN("limits.cu", "word_make(payload_of(round, at), round)",
+           "word_make(payload_of(round, at + (at == 5)), round)") } },
+    { "a word that is missing",
+      { IN("limits.cu", "word_store(words + at, word);",
+           "if (at != 5) word_store(words + at, word);") } },
+    { "words kept from the other GPU",
+      { IN("limits.cu", "for (int g = 0; g < P_GPUS - 1; g++)",
+           "for (int g = 1; g < P_GPUS - 1; g++)") } },
+    { "barriers that copies do not know", { IN("limits.cu", "        mbar_init_done();\n", "") } },
+};
+LIST(limits, limits, 3);
+
+/* ---- decode.cu with sums in two hops: test_sim_orders.c ---- */
+
+static const struct mutation hops[] = {
+    { "sums of out and down added up before they are there", { REDUCED_EARLY } },
+    { "h of the layer before", { H_EARLY } },
+    { "one place for h after out and after down",
+      { IN("two_hops.cuh", "X_OUT_H = P_WORDS - 2 * M_HIDDEN,",
+           "X_OUT_H = P_WORDS - M_HIDDEN,") } },
+    { "h of the token before kept",
+      { IN("decode.cu", "reduced_start(w, t, kept);", "if (t == 0) reduced_start(w, t, kept);"),
+        IN("decode.cu",
+           "    for (int t = 0; t < w->a->n_tokens; t++) {\n        w->token = t;\n        "
+           "host_look(w);\n#if P_TWO_HOPS\n        float kept[REDUCE_TURNS][2];",
+           "    float kept[REDUCE_TURNS][2];\n    for (int t = 0; t < w->a->n_tokens; t++) {\n     "
+           "   w->token = t;\n        host_look(w);\n#if P_TWO_HOPS") } },
+    { "h of the token before's id kept",
+      { IN("decode.cu", "is_given && a->ids ? const_load32((const u32 *)a->ids + t) : w->s->id",
+           "w->s->id") } },
+    { "an SM's share of the groups' sums one short",
+      { IN("two_hops.cuh", "r.there = at < REDUCE_SHARE &&",
+           "r.there = at < REDUCE_SHARE - (w->group == P_GROUPS - 1) &&") } },
+};
+LIST(hops, hops, 3);
+
+/* ---- several GPUs: test_sim_gpus.c ---- */
+
+static const struct mutation gpus[] = {
+    { "sums of out told to the own GPU alone",
+      { IN("exchange.cuh", "word_tell(w, to + row / 2, word)",
+           "word_store(to + row / 2, word)") } },
+    { "sums that were added up told to the own GPU alone",
+      { IN("two_hops.cuh", "word_tell(w, h + 1,", "word_store(h + 1,") } },
+    { "the best told to the own GPU alone",
+      { IN("best.cuh", "word_tell(w, to + 1,", "word_store(to + 1,") } },
+    { "candidates told to the own GPU alone",
+      { IN("sample_list.cuh", "if (w->lane == 0) word_tell(w, to,",
+           "if (w->lane == 0) word_store(to,") } },
+    { "points of the search told to the own GPU alone",
+      { IN("sample_search.cuh", "word_tell(w, to + 1,", "word_store(to + 1,") } },
+    { "a word told to the others behind its place",
+      { IN("shared.cuh", "gpus_of(w->s)->peers[i]), word);",
+           "gpus_of(w->s)->peers[i]) + 1, word);") } },
+    { "rows of K and V counted through all GPUs",
+      { IN("shared.cuh", "(P_GPUS > 1 ? w->group % GPU_GROUPS : w->group)", "w->group") } },
+    { "another GPU's row of the embedding looked up here",
+      { IN("shared.cuh", "gpus_told(w)->tape[sm / GPU_SMS]", "a->tape") } },
+    { "tiles of other GPUs wound, too",
+      { IN("wind.cu", "return sm >= 0 && sm < a->n_sms;", "return sm >= -1000000;") } },
+    { "only the first GPU told to leave",
+      { IN("shared.cuh", "for (int g = 0; g < P_GPUS; g++)\n            peer_store32",
+           "for (int g = 0; g < 1; g++)\n            peer_store32") } },
+    { "sums in two hops given to the first GPU alone",
+      { IN("exchange.cuh", "word_give(w, (column", "word_give(w, 0 * (column") } },
+    { "a prompt's part of a sum given to the own GPU alone",
+      { IN("prefill_product.cuh", "(r->a->parts[g] + at), q);",
+           "(r->a->parts[r->a->gpus.gpu] + at), q);") } },
+    { "another GPU's part of a prompt's sum left out",
+      { IN("prefill_product.cuh",
+           "for (int g = 0; g < P_GPUS; g++) {\n            const float *from",
+           "for (int g = 0; g < 1; g++) {\n            const float *from") } },
+    { "a prompt's rows of K and V counted through all GPUs",
+      { IN("prefill_attention.cuh", "nth * GPU_KV_HEADS + kv_head",
+           "nth * M_KV_HEADS + kv_head") } },
+    { "parts of down where those of out lie",
+      { IN("prefill_product.cuh", "((phase == TAPE_DOWN) * P_GPUS + part)", "(part)") } },
+    { "a sampler that does not know its GPU",
+      { IN("sample.cuh", "w.block += gpus_of(s)->gpus->gpu * GPU_SMS;", "") } },
+};
+LIST(gpus, gpus, 4);
+
+/* ---- the draft layer: test_cuda_draft_layer.c ---- */
+
+static const struct mutation draft_layer[] = {
+    { "the id's norm for both halves",
+      { IN("draft_input.cu", "args.gains + of_hidden * M_HIDDEN", "args.gains") } },
+    { "a residual stream without the final norm's gains",
+      { IN("draft_input.cu", "(args.raw >> (t < 31 ? t : 31) & 1)", "0") } },
+    { "the first of eight positions for all",
+      { IN("draft_input.cu", "(mine < args.n ? mine : first)", "first") } },
+    { "a column's hidden state in the first one's place",
+      { IN("columns_head.cuh", "w->all->column[c].hidden", "w->all->column[0].hidden") } },
+    { "the first column's hidden state for all",
+      { IN("columns_head.cuh", "float_bits(h[c][i % SLICE * 2])",
+           "float_bits(h[0][i % SLICE * 2])") } },
+    { "a pass with the first guess for all",
+      { IN("columns_head.cuh", "guessed[column - 1].ids", "guessed[0].ids") } },
+    { "a guess made of another id than the one before",
+      { IN("draft_input.cu", "(u32)mapped_load64(args->word)",
+           "(u32)mapped_load64(args->word) / 2") } },
+};
+LIST(draft_layer, draft_layer, 7);
