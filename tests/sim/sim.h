@@ -38,7 +38,7 @@
  * - Stores to mapped memory become visible to the host in any order, but for a fence_system
  * between; host_look_ms gives the host time to see what such an order shows, and `look` sees each.
  *   A fence_system does not bring them there: it orders them before what its warp, or who makes a
- *   fence_system later, stores then.
+ *   fence_system later, stores then. Only where somebody looks, who has made all fences, it does.
  *
  * Not modelled: races on shared memory other than by their outcome (it is sequentially consistent,
  * in random orders, but for copies that come before loads are answered), lanes' own knowledge (a

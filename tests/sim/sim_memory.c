@@ -200,7 +200,7 @@ static void store_fence(struct sim_store *s) {
 static void commit_everywhere(struct sim_warp *w, bool system) {
     struct sim_block *b = w->block;
     const bool backwards = sim.launch->settings.look && sim_random() % 2;
-    const bool late = system && !backwards;
+    const bool late = system && !sim.launch->settings.look; /* who looks has made all fences */
     for (int i = 0; b->n_stores && i < b->n_warps; i++) {
         struct sim_store *s = b->warps[i].stores.oldest;
         while (backwards && s && s->newer[SIM_BY_WARP] && is_before(s->newer[SIM_BY_WARP], w))
