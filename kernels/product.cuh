@@ -172,8 +172,8 @@ DEV void digits_rest(struct worker *w, struct digit_sums *s, const u32 *x, int p
 
 /* Of several columns, warps store parts of the same rows of up to four columns at a time, and a lane that adds up a row
  * reads four parts at a time. So that either meets all banks, rows that begin at the same bank have their groups of
- * four parts in another order, and the four lanes that store a row the parts in a group. That changes no sum, since (x
- * + y) + (z + w) is the same in all four orders. */
+ * four parts in another order, and the four lanes that store a row the parts in a group. That changes no sum: in all
+ * four orders (x + y) + (z + w) is the same. */
 #define ROW_QUADS(k_parts) (P_COLUMNS == 1 || (k_parts) % 4 || (k_parts) & ((k_parts)-1) ? 1 : (k_parts) / 4)
 DEV int row_turn(int row, int k_parts) { return (row * ROW_QUADS(k_parts) / 8 & (ROW_QUADS(k_parts) - 1)) * 4; }
 /* The place of this warp's part in the rows that a lane stores, which are lane / 4 and each 8th one after it. */
@@ -323,8 +323,8 @@ DEV void phase_product(struct worker *w, const struct held *t, int preload, cons
 }
 #endif
 
-/* Adds up n neighbouring floats in a fixed order, in fours that are `turn` apart from their places (row_turn). The
- * first one's address is a multiple of 16. */
+/* Adds up n neighbouring floats in a fixed order. Four of them, the i-th and those after it, are at i ^ turn
+ * (row_turn). The first one's address is a multiple of 16. */
 DEV float sum_turned(const float *p, int n, int turn) {
     float sum = 0;
     UNROLL

@@ -62,7 +62,8 @@ struct sim_idle {
     bool over;
 };
 
-/* Each store is in two lists, oldest first: of its warp, and of the block's stores to a place. */
+/* Each store is in two lists, oldest first: of its warp, and of the block's stores to a place. One
+ * to the host that a fence_system has ordered is in a third. */
 enum { SIM_BY_WARP, SIM_BY_PLACE, SIM_BY_FENCE, SIM_N_LISTS };
 
 struct sim_store {

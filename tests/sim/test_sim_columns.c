@@ -508,6 +508,8 @@ static bool is_seen_in(const struct mutation *m, int tries) {
     return seed < tries;
 }
 
+static const struct mutation no_mutation = { .what = "nothing" };
+
 static bool is_seen(const struct mutation *m) {
     return is_seen_in(m, getenv("REEL_SOAK") ? 400 : 40);
 }
@@ -576,6 +578,26 @@ static void mutations_of_turns_are_seen(void **state) {
     bench_open(&mutated, &setting);
     sim_model_unload(&mutated.m);
     mutations_try(&columns_turns_mutations, is_seen);
+    bench_close(&mutated);
+}
+
+static void mutations_of_turned_rows_are_seen(void **state) {
+    (void)state;
+    static const struct setting setting = { "q3-a",
+                                            "n_groups=2,group_sms=1,warps=8,split_from=24",
+                                            2,
+                                            90,
+                                            4,
+                                            1,
+                                            1,
+                                            { { .n_prompt = 20, .n_new = 6 },
+                                              { .n_prompt = 3, .n_new = 5 },
+                                              { .n_prompt = 28, .n_new = 6 } } };
+    bench_open(&mutated, &setting);
+    assert_int_equal(mutated.m.gpu->backend->plan.tape.segment[TAPE_QKV].k_parts, 8);
+    sim_model_unload(&mutated.m);
+    assert_false(is_seen_in(&no_mutation, 3));
+    mutations_try(&columns_parts_mutations, is_seen);
     bench_close(&mutated);
 }
 
@@ -691,6 +713,7 @@ int main(void) {
         in_turn(mutations_of_digits_are_seen),
         in_turn(mutations_of_waiting_are_seen),
         in_turn(mutations_of_turns_are_seen),
+        in_turn(mutations_of_turned_rows_are_seen),
         in_turn(mutations_of_odd_rings_are_seen),
         in_turn(mutations_of_overlaid_columns_are_seen),
     };

@@ -33,8 +33,9 @@ extern const struct mutation_list decode_mutations, hops_mutations, columns_muta
     padding_mutations, queue_mutations, packed_mutations, short_mutations, far_mutations,
     delta_mutations, tower_mutations, position_mutations, bias_mutations, limits_mutations,
     narrow_mutations, rounded_mutations, codes_mutations, faults_mutations,
-    columns_waiting_mutations, columns_stages_mutations, columns_turns_mutations,
-    columns_odd_ring_mutations, columns_overlaid_mutations, gpus_mutations, draft_layer_mutations;
+    columns_waiting_mutations, columns_stages_mutations, columns_parts_mutations,
+    columns_turns_mutations, columns_odd_ring_mutations, columns_overlaid_mutations, gpus_mutations,
+    draft_layer_mutations;
 extern const struct mutation columns_scratch_none;         /* harmless by itself */
 extern const struct mutation_list *const mutation_lists[]; /* all, NULL at the end */
 

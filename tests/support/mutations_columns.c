@@ -87,6 +87,15 @@ static const struct mutation columns_turns[] = {
 };
 LIST(columns_turns, columns_turns, 1);
 
+/* ---- rows of 8 partial sums, whose places are turned: test_sim_columns.c. Which of two groups of
+ * four is added first changes no bit, so only parts that leave their group are noticed ---- */
+
+static const struct mutation columns_parts[] = {
+    { "parts of a column in places of another group of four",
+      { IN("product.cuh", "^ (w->lane & lanes);", "^ (w->lane & lanes) * 4;") } },
+};
+LIST(columns_parts, columns_parts, 1);
+
 /* ---- a ring of one row of the head's units and a part of another: test_sim_columns.c ---- */
 
 static const struct mutation columns_odd_ring[] = {
