@@ -287,6 +287,24 @@ static void a_batch_that_has_enough_goes_on_later(void **state) {
     assert_as_alone(f, 3, 2);
 }
 
+/* What is ahead in the queue, a slice of a prompt, say, is not waited for. */
+static void passes_are_put_into_the_queue(void **state) {
+    struct fixture *f = *state;
+    struct story s[2];
+    begin(f, &s[0], 0), begin(f, &s[1], 1);
+    struct backend_column columns[2] = { { .state = s[0].session->state, .decode = &s[0].decode },
+                                         { .state = s[1].session->state, .decode = &s[1].decode } };
+    const struct backend_batch batch = { .columns = columns, .n = 2 };
+    f->gpu.cuda->only = "cuStreamSynchronize", f->gpu.cuda->fail_call = 1;
+    f->gpu.cuda->fail_with = 2;
+    cuda_backend.step(f->m.gpu->backend, &batch);
+    f->gpu.cuda->only = NULL, f->gpu.cuda->fail_call = 0;
+    for (int i = 0; i < 2; i++) {
+        good(columns[i].status, f);
+        reel_session_close(s[i].session);
+    }
+}
+
 /* Where the kernel cannot be made the sessions are told to go on by themselves. */
 static void without_its_kernel_nobody_is_lost(void **state) {
     struct fixture *f = *state;
@@ -412,6 +430,7 @@ int main(void) {
         cmocka_unit_test(sessions_make_the_ids_that_they_make_alone),
         cmocka_unit_test(a_batch_that_has_enough_goes_on_later),
         cmocka_unit_test(the_host_draws_while_others_go_on),
+        cmocka_unit_test(passes_are_put_into_the_queue),
         cmocka_unit_test(without_its_kernel_nobody_is_lost),
         cmocka_unit_test(sessions_decode_before_their_program_is_there),
         cmocka_unit_test(a_larger_program_does_for_fewer_columns),

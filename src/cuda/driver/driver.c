@@ -513,6 +513,13 @@ enum reel_status cuda_queue_copy(const struct cuda_gpu *gpu, cu_address to, cu_a
     return REEL_OK;
 }
 
+enum reel_status cuda_queue_fill(const struct cuda_gpu *gpu, cu_address to, unsigned char value,
+                                 size_t n, struct reel_error *err) {
+    EACH_GPU(gpu, one)
+    TRY(one, NULL, err, fill, cuda_on(gpu, to, number_of(gpu, one)), value, n, NULL);
+    return REEL_OK;
+}
+
 enum reel_status cuda_queue_upload_of(const struct cuda_gpu *gpu, int g, cu_address to,
                                       const void *from, size_t n, struct reel_error *err) {
     TRY(gpu_of(gpu, g), NULL, err, upload_async, cuda_on(gpu, to, g), from, n, NULL);

@@ -93,8 +93,8 @@ static enum reel_status clear_rare_words(struct backend *b, enum plan_exchange e
     *epochs += n_epochs;
     if (!used || *epochs < RARE_EPOCHS_MOST) return REEL_OK;
     *epochs = n_epochs;
-    return cuda_fill(&b->gpu, b->words + (cu_address)x->offset * 8, 0, (size_t)x->words * 8, NULL,
-                     err);
+    return cuda_queue_fill(&b->gpu, b->words + (cu_address)x->offset * 8, 0, (size_t)x->words * 8,
+                           err);
 }
 
 /* The same of words that every token writes which goes through the layers: launches of a prompt's
@@ -109,8 +109,8 @@ static enum reel_status clear_layer_words(struct backend *b, uint32_t n_epochs, 
     for (size_t i = 0; i < sizeof all / sizeof *all && status == REEL_OK; i++) {
         const struct plan_words *x = &b->plan.exchange[all[i]];
         if (x->words > 0)
-            status = cuda_fill(&b->gpu, b->words + (cu_address)x->offset * 8, 0,
-                               (size_t)x->words * 8, NULL, err);
+            status = cuda_queue_fill(&b->gpu, b->words + (cu_address)x->offset * 8, 0,
+                                     (size_t)x->words * 8, err);
     }
     return status;
 }
@@ -122,7 +122,7 @@ static enum reel_status take_epochs(struct backend *b, const struct decode_args 
     uint32_t n = (uint32_t)args->n_tokens * epochs_of_token(b) + EPOCHS_A_LAUNCH;
     enum reel_status status = REEL_OK;
     if (b->dirty || b->epochs_used + n > 0xfff00000u) {
-        status = cuda_fill(&b->gpu, b->words, 0, (size_t)b->plan.n_words * 8, NULL, err);
+        status = cuda_queue_fill(&b->gpu, b->words, 0, (size_t)b->plan.n_words * 8, err);
         if (status != REEL_OK) return status;
         b->dirty = false;
         b->epochs_used = 0;
@@ -494,7 +494,7 @@ static enum reel_status queue_columns(struct cuda_run *run, const struct cuda_co
     for (int i = 0; i < run->n_columns && status == REEL_OK; i++)
         status = cuda_pages_queue_table(run->columns[i], err);
     if (status == REEL_OK)
-        status = cuda_fill(&b->gpu, launch->words, 0, (size_t)launch->plan->n_words * 8, NULL, err);
+        status = cuda_queue_fill(&b->gpu, launch->words, 0, (size_t)launch->plan->n_words * 8, err);
     if (status == REEL_OK) status = cuda_launch(&b->gpu, &kernel, err);
     run->n_launches = status == REEL_OK;
     count_launches(run);
