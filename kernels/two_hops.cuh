@@ -1,7 +1,8 @@
 /* Sums of out and down in two hops, with P_TWO_HOPS: an SM adds up the groups' sums of some words of some columns, and
- * publishes these words of h in fp32, so that a block reads a column's h once instead of a partial sum of each group.
+ * publishes these words of h, so that a block reads a column's h once instead of a partial sum of each group.
  * The rows of a member, of all columns, are dealt to the SMs that are this member of their groups. An epilogue thread
- * keeps its words of h from layer to layer. h is the same number as in one hop, added in the same order. */
+ * keeps its words of h from layer to layer, in fp32. They go round so, too, and then h is the same number as in one
+ * hop, added in the same order; or as pairs of 24 bits, with P_H_PAIRS. */
 #ifndef REEL_KERNELS_TWO_HOPS_CUH
 #define REEL_KERNELS_TWO_HOPS_CUH
 
@@ -19,43 +20,60 @@ DEV u64 *column_words(const struct worker *w, int exchange, int column) {
 enum { GATHER_WORDS = M_DELTA || P_COLUMNS == 1 ? 16 : 32 };
 
 #if P_TWO_HOPS
-/* Where a column's h lies that has been added up: f32 [hidden], after out and after down. */
-enum { X_OUT_H = P_WORDS - 2 * M_HIDDEN, X_DOWN_H = P_WORDS - M_HIDDEN };
+/* Two rows of h go round as one word of two values of 24 bits, or as two words of fp32. */
+#if P_H_PAIRS
+enum { H_WORDS = 1 };
+DEV void h_load(const u64 *from, u64 *v) { v[0] = word_load(from); }
+DEV u32 h_missing(const struct worker *w, const u64 *v) { return word_off24(v[0], w->epoch); }
+DEV void h_take(const u64 *v, float *h) { h[0] = float24_low(v[0]), h[1] = float24_high(v[0]); }
+DEV void h_tell(struct worker *w, u64 *to, const float *h) { word_tell(w, to, word_make24(h[0], h[1], w->epoch)); }
+#else
+enum { H_WORDS = 2 };
+DEV void h_load(const u64 *from, u64 *v) { word_load2(from, v, v + 1); }
+DEV u32 h_missing(const struct worker *w, const u64 *v) { return word_off(v[0], w->epoch) | word_off(v[1], w->epoch); }
+DEV void h_take(const u64 *v, float *h) { h[0] = bits_float((u32)v[0]), h[1] = bits_float((u32)v[1]); }
+DEV void h_tell(struct worker *w, u64 *to, const float *h) {
+    word_tell(w, to, word_make(float_bits(h[0]), w->epoch));
+    word_tell(w, to + 1, word_make(float_bits(h[1]), w->epoch));
+}
+#endif
 
 /* Waits for this warp's slice of each column's h, whose sums other SMs have added up: sums_reduce. */
 DEV void h_gather(struct worker *w, int exchange, float (*h)[2 * SLICE], enum wait_kind kind) {
     enum { ITEMS = P_COLUMNS * SLICE, CHUNK = MIN(ITEMS, P_COLUMNS > 4 ? 8 : GATHER_WORDS / 2) };
-    const u64 *from = column_words(w, exchange, 0) + 2 * (w->warp * SLICE_WORDS + w->lane);
+    const u64 *from = column_words(w, exchange, 0) + H_WORDS * (w->warp * SLICE_WORDS + w->lane);
     int have = LONG_SLICES ? SLICE_WORDS : M_HIDDEN / 2 - w->warp * SLICE_WORDS;
     if (have > SLICE_WORDS) have = SLICE_WORDS;
     UNROLL
     for (int first = 0; first < ITEMS; first += CHUNK) {
         u32 polls = 0;
-        u64 v[CHUNK][2];
+        u64 v[CHUNK][H_WORDS];
         UNROLL
-        for (int i = 0; i < CHUNK; i++)
-            v[i][0] = v[i][1] = word_make(0, w->epoch);
+        for (int i = 0; i < CHUNK; i++) {
+            UNROLL
+            for (int n = 0; n < H_WORDS; n++)
+                v[i][n] = P_H_PAIRS ? (u64)(w->epoch & 0xffffu) << 48 : word_make(0, w->epoch);
+        }
         NO_UNROLL
         for (;;) {
             u32 off = 0;
             UNROLL
             for (int i = 0; i < CHUNK; i++) {
                 const int column = (first + i) / SLICE, turn = (first + i) % SLICE;
-                if (first + i < ITEMS && turn * LANES + w->lane < have &&
-                    (!polls || !word_is(v[i][0], w->epoch) || !word_is(v[i][1], w->epoch)))
-                    word_load2(from + column * P_WORDS + 2 * turn * LANES, &v[i][0], &v[i][1]);
+                if (first + i < ITEMS && turn * LANES + w->lane < have && (!polls || h_missing(w, v[i])))
+                    h_load(from + column * P_WORDS + H_WORDS * turn * LANES, v[i]);
             }
             UNROLL
             for (int i = 0; i < CHUNK; i++)
-                off |= word_off(v[i][0], w->epoch) | word_off(v[i][1], w->epoch);
+                off |= h_missing(w, v[i]);
             if (warp_all(off == 0 || w->dead)) break;
-            wait_failed(w, &polls, kind, w->epoch, (u32)(v[0][0] >> 32));
+            wait_failed(w, &polls, kind, P_H_PAIRS ? w->epoch & 0xffffu : w->epoch,
+                        (u32)(v[0][0] >> (P_H_PAIRS ? 48 : 32)));
         }
         UNROLL
         for (int i = 0; i < CHUNK; i++) {
             const int column = (first + i) / SLICE, turn = (first + i) % SLICE;
-            if (first + i < ITEMS)
-                h[column][2 * turn] = bits_float((u32)v[i][0]), h[column][2 * turn + 1] = bits_float((u32)v[i][1]);
+            if (first + i < ITEMS) h_take(v[i], h[column] + 2 * turn);
         }
     }
 }
@@ -106,10 +124,7 @@ DEV void sums_reduce(struct worker *w, int from, int to, float (*kept)[2], enum 
             for (int g = 0; g < CHUNK; g++)
                 if (first + g < P_GROUPS) kept[n][0] += float24_low(v[g]), kept[n][1] += float24_high(v[g]);
         }
-        u64 *h = column_words(w, to, r.column) + 2 * r.word;
-        if (!r.there) continue;
-        word_tell(w, h, word_make(float_bits(kept[n][0]), w->epoch));
-        word_tell(w, h + 1, word_make(float_bits(kept[n][1]), w->epoch));
+        if (r.there) h_tell(w, column_words(w, to, r.column) + H_WORDS * r.word, kept[n]);
     }
 }
 #endif

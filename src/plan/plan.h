@@ -13,6 +13,7 @@
  *   out_sum   all SMs           [group][hidden / 2] pairs of 24-bit floats, summed by every reader
  *   gated     in the group      bf16 pairs of silu(gate) * up
  *   down_sum  all SMs           as out_sum
+ *   out_h, down_h   all SMs     only with sums in two hops: what comes of out_sum and down_sum, h
  * and after the head: best (each SM's largest logit), pick (sampling candidates). */
 #ifndef REEL_PLAN_PLAN_H
 #define REEL_PLAN_PLAN_H
@@ -47,6 +48,7 @@ struct plan_options {
     int slot_tiles;                   /* tiles that a warp has in a slot of weights */
     int cap_layers, cap_head, cap_kv; /* slots in flight */
     int hops;                         /* in which sums of out and down reach every SM: 1 or 2 */
+    int h_bits;                       /* of a value that goes round in the second: 24 or 32 */
     int split_from;                   /* positions from which attention is split over the group */
     int kv_page;                      /* pieces of a page of the KV cache; a power of two */
     int kv_form;                      /* of the KV cache: enum kv_codes (kernels/kv_layout.h) */
@@ -68,7 +70,9 @@ struct plan_options {
     EXCHANGE(X_MERGED, "merged", "a layer, when split")                                            \
     EXCHANGE(X_MIX, "mix", "a DeltaNet")                                                           \
     EXCHANGE(X_DELTA, "delta", "a DeltaNet")                                                       \
-    EXCHANGE(X_GUESS, "guess", "a pass with drafts")
+    EXCHANGE(X_GUESS, "guess", "a pass with drafts")                                               \
+    EXCHANGE(X_OUT_H, "out_h", "a layer, with sums in two hops")                                   \
+    EXCHANGE(X_DOWN_H, "down_h", "a layer, with sums in two hops")
 
 #define PLAN_EXCHANGE_NUMBER(number, name, when) number,
 enum plan_exchange { PLAN_EXCHANGES(PLAN_EXCHANGE_NUMBER) PLAN_N_EXCHANGES };
@@ -123,6 +127,7 @@ struct plan {
     int columns;            /* of a pass: 1, or as plan_columns was asked */
     bool two_hops; /* sums of out and down: SMs add up shares and hand them round, instead of each
                       SM reading all */
+    bool h_pairs;  /* what they hand round is in pairs of 24-bit floats, not in fp32 */
     bool follows;  /* several columns may be of one session, at consecutive positions: drafts. The
                       kernel for that is slower, so it is another one */
     bool leaves; /* such columns leave what the layers made of their tokens, for the draft layer */

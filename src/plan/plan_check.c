@@ -449,6 +449,11 @@ static enum reel_status check_exchanges(const struct plan *p, struct reel_error 
                plan_attention_words(p));
     status = check_group_words(p, err);
     if (status != REEL_OK) return status;
+    const int h = !p->two_hops ? 0 : p->h_pairs ? t->hidden / 2 : t->hidden;
+    for (int i = X_OUT_H; i <= X_DOWN_H; i++)
+        if (p->exchange[i].words != (unsigned)h || p->exchange[i].readers != t->n_sms)
+            REFUSE("%s: %u words for %d readers, not %d for %d", exchange_names[i],
+                   p->exchange[i].words, p->exchange[i].readers, h, t->n_sms);
     if (p->exchange[X_BEST].words < (unsigned)(2 * t->n_sms) ||
         p->exchange[X_PICK].words < (unsigned)(PLAN_PICK_WORDS * t->n_sms))
         REFUSE("best and pick need 2 and %d words of each SM", PLAN_PICK_WORDS);

@@ -290,6 +290,7 @@ static void lay_words(struct plan *p) {
     const struct tape_shape *t = &p->tape;
     const struct plan_delta *d = &p->delta;
     const int sms = t->n_sms, group = t->group_sms, n = t->n_groups;
+    const unsigned h = !p->two_hops ? 0 : (unsigned)(p->h_pairs ? t->hidden / 2 : t->hidden);
     p->merge_scatter = merges_in_two_steps(p);
     const struct plan_words sizes[PLAN_N_EXCHANGES] = {
         [X_QKV] = { 0, (unsigned)(n * plan_qkv_rows(t) / 2), group },
@@ -304,6 +305,8 @@ static void lay_words(struct plan *p) {
         [X_MIX] = { 0, d->n_layers ? (unsigned)(n * plan_mix_rows(t) / 2) : 0, group },
         [X_DELTA] = { 0, (unsigned)(n * t->group_value / 2), group },
         [X_GUESS] = { 0, p->follows ? (unsigned)(2 * p->columns) : 0, sms },
+        [X_OUT_H] = { 0, h, sms },
+        [X_DOWN_H] = { 0, h, sms },
     };
     p->n_words = 0;
     for (int i = 0; i < PLAN_N_EXCHANGES; i++) {
@@ -313,20 +316,18 @@ static void lay_words(struct plan *p) {
     }
 }
 
-/* With two hops h has words of its own behind the exchanges, in fp32, after out and after down. */
-static void add_hop_words(struct plan *p) {
-    if (p->two_hops) p->n_words += 2 * (unsigned)p->tape.hidden;
-}
-
 /* A lane that gathers sums has registers for 16 words at a time (gather_sum). Where it has more to
  * gather two hops are faster. One H100, Qwen3-1.7B's layers: 1.086 times as many tokens a second,
  * Qwen3-8B's 1.085 times, and 1.26 times in int4. Older GPUs were not measured. Of several GPUs
  * both hops go through all: on two H200s Qwen3-1.7B takes 555 us in two hops and 579 in one, and
- * Qwen3-8B 1,963 and 2,225. */
-static void choose_hops(struct plan *p, int wished) {
+ * Qwen3-8B 1,963 and 2,225. In pairs h is half the words: on two H200s 1.7B takes 539 us for 554,
+ * 8B 1,959 for 1,982, and on one with int4 509 for 518 and 1,483 for 1,533. In bf16 one GPU would
+ * gain 0.5 %, but its ids are those of fp32. */
+static void choose_hops(struct plan *p, const struct plan_options *o) {
     const int words = plan_ceil(p->tape.segment[TAPE_QKV].warp_k * 8, 32) * p->tape.n_groups;
-    p->two_hops = wished ? wished == 2 : words > 16 && p->compute >= 90;
-    add_hop_words(p);
+    p->two_hops = o->hops ? o->hops == 2 : words > 16 && p->compute >= 90;
+    p->h_pairs =
+        p->two_hops && (o->h_bits ? o->h_bits == 24 : p->n_gpus > 1 || plan_narrow(&p->tape));
 }
 
 /* ---- caps ------------------------------------------------------------------------------------ */
@@ -486,8 +487,8 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
     enum reel_status status = lay_threads(plan, options, err);
     if (status == REEL_OK) status = lay_shared(plan, options, err);
     if (status != REEL_OK) return status;
+    choose_hops(plan, options);
     lay_words(plan);
-    choose_hops(plan, options->hops);
     set_caps(plan, options);
     choose_page(plan, options);
     count_bytes(plan);
@@ -574,9 +575,9 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
     plan->shared_bytes = plan_shared_bytes(plan);
     if (columns > 4) /* their h takes registers; fewer columns fill the ring twice */
         plan->preload_tiles = int_min(one->preload_tiles, plan->ring_slots * plan->slot_tiles);
+    /* where one column's h is rounded, that of several must be, too */
+    plan->two_hops = one->h_pairs || (columns >= TWO_HOPS_FROM && !few_sums(one));
     lay_words(plan);
-    plan->two_hops = columns >= TWO_HOPS_FROM && !few_sums(one);
-    add_hop_words(plan);
     plan->n_words *= (unsigned)columns;
     plan->kept_bytes = follows ? kept_bytes(plan) : 0;
     /* of eight columns' exchanges more words queue behind what is in flight; with DeltaNets a layer

@@ -61,7 +61,10 @@ static void print_shared(struct page *out, const struct plan *p) {
               p->split_from);
     else
         PRINT(out, "  attention       whole in the one SM of a group\n");
-    if (p->two_hops) PRINT(out, "  sums            of out and down reach every SM in two hops\n");
+    if (p->two_hops)
+        PRINT(out,
+              "  sums            of out and down reach every SM in two hops, the second of %s\n",
+              p->h_pairs ? "values of 24 bits" : "fp32");
 }
 
 static void print_encoder(struct page *out, const struct plan *p) {

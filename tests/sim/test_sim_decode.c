@@ -45,6 +45,7 @@ static const struct setting settings[] = {
     { "q35-c", "n_groups=2,group_sms=16,split_from=17", 32, 90, 0, 10 },
     /* sums in two hops; in the last an SM has more of them than epilogue threads */
     { "q3-a", "n_groups=2,group_sms=2,warps=4,split_from=17,hops=2", 4, 90, 1, 75 },
+    { "q3-e", "n_groups=2,group_sms=2,warps=6,hops=2,h_bits=24", 4, 90, 1, 50 },
     { "q35-a", "n_groups=1,group_sms=3,warps=4,split_from=9,hops=2", 3, 86, 1, 50 },
     { "qw2-b", "n_groups=1,group_sms=3,warps=4,hops=2,epilogue_warps=1", 3, 90, 1, 50 },
     /* a group so large that its members merge shares */

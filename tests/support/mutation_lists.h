@@ -18,8 +18,8 @@
     IN("two_hops.cuh", "off |= word_off24(v[g], w->epoch);", "off |= !(v[g] >> 48);"),             \
         IN("two_hops.cuh", "(!polls || !word_is24(v[g], w->epoch))", "1")
 #define H_EARLY                                                                                    \
-    IN("two_hops.cuh", "word_off(v[i][0], w->epoch) | word_off(v[i][1], w->epoch)",                \
-       "!(v[i][0] >> 32 && v[i][1] >> 32)")
+    IN("two_hops.cuh", "return word_off(v[0], w->epoch) | word_off(v[1], w->epoch);",              \
+       "return !(v[0] >> 32 && v[1] >> 32);")
 
 /* Kernels' files that are named often. */
 #define SHARED            "prefill_shared.cuh"

@@ -506,6 +506,8 @@ static void what_was_broken_is_found(void **state) {
     BROKEN(p.exchange[X_QKV].words -= 16, "qkv: readers want");
     BROKEN(p.exchange[X_ATTENTION].words = 16, "attention: 16 words");
     BROKEN(p.exchange[X_PICK].words = 16, "best and pick");
+    BROKEN(p.exchange[X_DOWN_H].readers = 64, "down_h: 0 words for 64 readers, not 0 for 128");
+    BROKEN(p.two_hops = true, "out_h: 0 words for 128 readers, not 1024 for 128");
 #undef BROKEN
 }
 

@@ -101,7 +101,8 @@ static enum reel_status clear_rare_words(struct backend *b, enum plan_exchange e
  * head alone leave them as they are, perhaps for a whole turn. */
 static enum reel_status clear_layer_words(struct backend *b, uint32_t n_epochs, bool used,
                                           struct reel_error *err) {
-    static const enum plan_exchange all[] = { X_OUT_SUM, X_DOWN_SUM, X_MIX, X_DELTA };
+    static const enum plan_exchange all[] = { X_OUT_SUM, X_DOWN_SUM, X_MIX,
+                                              X_DELTA,   X_OUT_H,    X_DOWN_H };
     enum reel_status status = REEL_OK;
     const uint64_t before = b->layer_epochs + n_epochs;
     b->layer_epochs = used ? n_epochs : before;
