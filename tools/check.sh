@@ -233,6 +233,7 @@ step format make format-check
 beside links links
 beside scripts scripts
 beside access tools/check_access.sh
+beside scopes tools/check_access.sh --mutate
 beside macros tools/check_macros.sh
 beside layers tools/check_layers.sh
 beside memory tools/check_memory.sh
@@ -240,7 +241,7 @@ beside packages tools/check_packages.sh
 beside figures figures
 step gcc build_gcc
 step minimal minimal
-told scripts access macros layers memory packages figures
+told scripts access scopes macros layers memory packages figures
 step tidy tidy
 told links
 # What those beside take is built before, not by two at a time.
