@@ -86,13 +86,14 @@ static void cell(double value, int width, int decimals) {
         printf(" %*s", width, "");
 }
 
-static void print_row(const json_t *part) {
+static void print_row(const json_t *part, bool several) {
     const json_t *own = json_object_get(part, "sm_own_us");
     printf("%-10s", json_string_value(json_object_get(part, "phase")));
     cell(real(part, "us"), 8, 2);
     cell(real(part, "share_percent"), 7, 1);
     cell(real(part, "wait_weights_us"), 8, 2);
     cell(real(part, "wait_exchange_us"), 8, 2);
+    if (several) cell(real(part, "wait_across_us"), 8, 2);
     cell(real(part, "arithmetic_us"), 8, 2);
     cell(real(part, "streaming_us"), 8, 2);
     cell(real(part, "bytes") / 1e6, 9, 3);
@@ -160,12 +161,17 @@ static void print_prefill(const json_t *json) {
 static void print_table(const json_t *json) {
     size_t i;
     json_t *part;
+    const bool several = integer(json, "gpus") > 1;
     print_title(json);
-    printf("%-10s %8s %7s %35s %9s %7s  %26s\n", "", "", "", "us of it", "", "", "an SM's own us");
-    printf("%-10s %8s %7s %8s %8s %8s %8s %9s %7s  %8s %8s %8s\n", "phase", "us", "%", "weights",
-           "exchange", "arith.", "stream.", "MB", "GB/s", "min", "median", "max");
-    json_array_foreach(json_object_get(json, "phases"), i, part) print_row(part);
-    print_row(json_object_get(json, "total"));
+    printf("%-10s %8s %7s %*s %9s %7s  %26s\n", "", "", "", several ? 44 : 35, "us of it", "", "",
+           "an SM's own us");
+    printf("%-10s %8s %7s %8s %8s%s %8s %8s %9s %7s  %8s %8s %8s\n", "phase", "us", "%", "weights",
+           "exchange", several ? "   across" : "", "arith.", "stream.", "MB", "GB/s", "min",
+           "median", "max");
+    json_array_foreach(json_object_get(json, "phases"), i, part) print_row(part, several);
+    print_row(json_object_get(json, "total"), several);
+    if (several)
+        puts("\nacross: waiting for SMs of all GPUs; exchange: for those of the own group.");
     puts("\nweights: waiting for them; exchange: waiting for other SMs; arith.: with everything at "
          "hand;\n"
          "stream.: arithmetic while the rest of the weights, or of K and V, is on its way. All by "

@@ -95,7 +95,8 @@ static void check_profile(const json_t *json) {
         const json_t *part = json_array_get(list, (size_t)i);
         assert_string_equal(json_string_value(json_object_get(part, "phase")), phases[i]);
         const double parts = real(part, "wait_weights_us") + real(part, "wait_exchange_us") +
-                             real(part, "arithmetic_us") + real(part, "streaming_us");
+                             real(part, "wait_across_us") + real(part, "arithmetic_us") +
+                             real(part, "streaming_us");
         assert_true(real(part, "us") > 0);
         assert_true(fabs(parts - real(part, "us")) < 1e-6);
         assert_true((real(part, "bytes") > 0) == (i > 0 && i < N_PHASES - 1));

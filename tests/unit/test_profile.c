@@ -38,6 +38,27 @@ static double both(enum profile_layer_mark mark) {
     return 2 * (1 + FIRST_LAYER + (int)mark) + LAYER;
 }
 
+/* With several GPUs words of all groups are waited for by themselves. */
+static void waits_across_gpus_stand_apart(void **state) {
+    (void)state;
+    struct plan plan = stamps_plan();
+    const struct stamps_maker maker = { .plan = &plan, .n_tokens = N_TOKENS, .ticks = by_place };
+    plan.n_gpus = 2;
+    uint32_t *stamps = stamps_make(&maker);
+    const struct profile p = made(&plan, stamps, 7);
+    const struct profile_part *f = p.phase;
+    const int head = FIRST_LAYER + 2 * LAYER;
+    equal(f[PROFILE_QKV].kind_us[PROFILE_ACROSS], 2 + MARK_QKV_INPUT + LAYER, "qkv");
+    equal(f[PROFILE_GATE_UP].kind_us[PROFILE_ACROSS], both(MARK_GATE_UP_INPUT), "gate_up");
+    equal(f[PROFILE_HEAD].kind_us[PROFILE_ACROSS], head + 1, "head");
+    equal(f[PROFILE_PICK].kind_us[PROFILE_ACROSS], head + 3, "pick");
+    equal(f[PROFILE_ATTENTION].kind_us[PROFILE_EXCHANGE], both(MARK_ATTENTION_INPUT), "q, k, v");
+    equal(f[PROFILE_DOWN].kind_us[PROFILE_EXCHANGE], both(MARK_DOWN_INPUT), "gated values");
+    equal(p.total.own.median,
+          p.total.us - p.total.kind_us[PROFILE_EXCHANGE] - p.total.kind_us[PROFILE_ACROSS], "own");
+    free(stamps);
+}
+
 static void check_places(uint32_t first_clock) {
     struct plan plan = stamps_plan();
     const struct stamps_maker maker = { .plan = &plan,
@@ -375,6 +396,7 @@ static void a_traces_events_lie_in_each_other_without_gaps(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_span_is_counted_where_it_belongs),
+        cmocka_unit_test(waits_across_gpus_stand_apart),
         cmocka_unit_test(a_clock_that_comes_round_inside_a_token_changes_nothing),
         cmocka_unit_test(ticks_become_time_by_each_tokens_own_clock),
         cmocka_unit_test(a_delta_net_has_phases_of_its_own),

@@ -63,6 +63,11 @@ static enum profile_kind product_kind(const struct plan *plan, enum tape_phase p
     return plan_warp_tiles(g) > plan->preload_tiles ? PROFILE_STREAMING : PROFILE_ARITHMETIC;
 }
 
+/* How an SM waits for words of all groups. */
+static enum profile_kind all_kind(const struct plan *plan) {
+    return plan->n_gpus > 1 ? PROFILE_ACROSS : PROFILE_EXCHANGE;
+}
+
 #define SPAN(p, k)                                                                                 \
     (struct profile_span) { .phase = PROFILE_##p, .kind = (k), .layer = layer }
 static struct profile_span delta_span(const struct plan *plan, int layer, int mark) {
@@ -70,7 +75,7 @@ static struct profile_span delta_span(const struct plan *plan, int layer, int ma
     case MARK_MIX_WEIGHTS:
         return SPAN(MIX, PROFILE_WEIGHTS);
     case MARK_MIX_INPUT:
-        return SPAN(MIX, layer == 0 ? PROFILE_ARITHMETIC : PROFILE_EXCHANGE);
+        return SPAN(MIX, layer == 0 ? PROFILE_ARITHMETIC : all_kind(plan));
     case MARK_MIX:
         return SPAN(MIX, product_kind(plan, TAPE_MIX));
     case MARK_DELTA_OWN:
@@ -90,7 +95,7 @@ static struct profile_span layer_span(const struct plan *plan, int layer, int ma
     case MARK_QKV_WEIGHTS:
         return SPAN(QKV, PROFILE_WEIGHTS);
     case MARK_QKV_INPUT: /* the first layer's input is the embedding, which is here */
-        return SPAN(QKV, layer == 0 ? PROFILE_ARITHMETIC : PROFILE_EXCHANGE);
+        return SPAN(QKV, layer == 0 ? PROFILE_ARITHMETIC : all_kind(plan));
     case MARK_QKV:
         return SPAN(QKV, product_kind(plan, TAPE_QKV));
     case MARK_OUT_WEIGHTS:
@@ -106,7 +111,7 @@ static struct profile_span layer_span(const struct plan *plan, int layer, int ma
     case MARK_GATE_UP_WEIGHTS:
         return SPAN(GATE_UP, PROFILE_WEIGHTS);
     case MARK_GATE_UP_INPUT:
-        return SPAN(GATE_UP, PROFILE_EXCHANGE);
+        return SPAN(GATE_UP, all_kind(plan));
     case MARK_GATE_UP:
         return SPAN(GATE_UP, product_kind(plan, TAPE_GATE_UP));
     case MARK_DOWN_WEIGHTS:
@@ -121,10 +126,10 @@ static struct profile_span layer_span(const struct plan *plan, int layer, int ma
 
 /* What the i-th span is, without its length: it begins with the i-th mark. */
 static struct profile_span span_at(const struct plan *plan, int i, int position) {
-    static const struct profile_span after[] = {
-        { .phase = PROFILE_HEAD, .kind = PROFILE_EXCHANGE, .layer = -1 },
+    const struct profile_span after[] = {
+        { .phase = PROFILE_HEAD, .kind = all_kind(plan), .layer = -1 },
         { .phase = PROFILE_HEAD, .kind = PROFILE_STREAMING, .layer = -1 },
-        { .phase = PROFILE_PICK, .kind = PROFILE_EXCHANGE, .layer = -1 },
+        { .phase = PROFILE_PICK, .kind = all_kind(plan), .layer = -1 },
         { .phase = PROFILE_PICK, .kind = PROFILE_ARITHMETIC, .layer = -1 },
     };
     const int n_layer_marks = plan->tape.n_layers * PROFILE_LAYER_MARKS;
@@ -249,7 +254,7 @@ static double sm_us(const struct sums *s, int sm, int phase, bool exchange) {
     double ns = 0;
     for (int p = first; p <= last; p++)
         for (int k = 0; k < PROFILE_N_KINDS; k++)
-            if (exchange || k != PROFILE_EXCHANGE) ns += s->ns[sm][p][k];
+            if (exchange || (k != PROFILE_EXCHANGE && k != PROFILE_ACROSS)) ns += s->ns[sm][p][k];
     return ns * 1e-3 / s->n_tokens;
 }
 

@@ -29,6 +29,7 @@ enum profile_phase {
 enum profile_kind {
     PROFILE_WEIGHTS,    /* waiting for the ring */
     PROFILE_EXCHANGE,   /* waiting for other SMs */
+    PROFILE_ACROSS,     /* waiting for those of other GPUs, too, where several share the model */
     PROFILE_ARITHMETIC, /* with everything at hand */
     PROFILE_STREAMING,  /* arithmetic while the rest of the weights, or K and V, is on its way */
     PROFILE_N_KINDS
@@ -78,7 +79,7 @@ struct profile_part {
     double bytes; /* over all SMs: of weights; attention: of K and V, each counted once; delta: of
                      the state, read and written */
     struct profile_spread sm;  /* over SMs: us */
-    struct profile_spread own; /* over SMs: us without waiting for other SMs */
+    struct profile_spread own; /* over SMs: us without waiting for any other */
 };
 
 struct profile {

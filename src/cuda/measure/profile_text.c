@@ -12,12 +12,13 @@ static json_t *describe_spread(const struct profile_spread *s) {
 
 static json_t *describe_part(const struct profile_part *part, const char *name, double all_us) {
     const double *us = part->kind_us;
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "phase", name, "us",
-                     part->us, "share_percent", 100 * part->us / all_us, "wait_weights_us",
-                     us[PROFILE_WEIGHTS], "wait_exchange_us", us[PROFILE_EXCHANGE], "arithmetic_us",
-                     us[PROFILE_ARITHMETIC], "streaming_us", us[PROFILE_STREAMING], "bytes",
-                     part->bytes, "gb_per_s", part->us > 0 ? part->bytes * 1e-3 / part->us : 0.0,
-                     "sm_us", describe_spread(&part->sm), "sm_own_us", describe_spread(&part->own));
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "phase", name,
+                     "us", part->us, "share_percent", 100 * part->us / all_us, "wait_weights_us",
+                     us[PROFILE_WEIGHTS], "wait_exchange_us", us[PROFILE_EXCHANGE],
+                     "wait_across_us", us[PROFILE_ACROSS], "arithmetic_us", us[PROFILE_ARITHMETIC],
+                     "streaming_us", us[PROFILE_STREAMING], "bytes", part->bytes, "gb_per_s",
+                     part->us > 0 ? part->bytes * 1e-3 / part->us : 0.0, "sm_us",
+                     describe_spread(&part->sm), "sm_own_us", describe_spread(&part->own));
 }
 
 /* NULL when memory runs out, which json_pack passes on. */
@@ -35,19 +36,20 @@ static json_t *describe_phases(const struct profile *p, const struct plan *plan)
 
 enum reel_status profile_describe(json_t **out, const struct profile *p, const struct plan *plan,
                                   struct reel_error *err) {
-    *out = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "gpu", plan->gpu.name,
-                     "sms", plan->tape.n_sms, "groups", plan->tape.n_groups, "tokens", p->n_tokens,
-                     "position", p->position, "attention_split_from", plan->split_from, "token_us",
-                     describe_spread(&p->token_us), "sm_clock_ghz", describe_spread(&p->ghz),
-                     "phases", describe_phases(p, plan), "total",
-                     describe_part(&p->total, "total", p->total.us));
+    *out = json_pack(
+        "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "gpu", plan->gpu.name, "gpus",
+        plan->n_gpus, "sms", plan->tape.n_sms, "groups", plan->tape.n_groups, "tokens", p->n_tokens,
+        "position", p->position, "attention_split_from", plan->split_from, "token_us",
+        describe_spread(&p->token_us), "sm_clock_ghz", describe_spread(&p->ghz), "phases",
+        describe_phases(p, plan), "total", describe_part(&p->total, "total", p->total.us));
     return *out ? REEL_OK : err_memory(err, "a profile", 0);
 }
 
 /* ---- trace ---- */
 
 static const char *const kind_names[PROFILE_N_KINDS] = { "wait for weights", "wait for exchange",
-                                                         "arithmetic", "arithmetic, streaming" };
+                                                         "wait across GPUs", "arithmetic",
+                                                         "arithmetic, streaming" };
 
 struct tracer {
     struct buffer *text;
