@@ -41,7 +41,7 @@ static enum reel_status describe(void *context, struct reel_error *err) {
     (void)context;
     enum reel_status status = profile_make(&profile, &run, err);
     if (status == REEL_OK) status = profile_describe(&json, &profile, &plan, err);
-    if (status == REEL_OK) assert_int_equal(json_object_size(json), 10);
+    if (status == REEL_OK) assert_int_equal(json_object_size(json), 11);
     if (status != REEL_OK) assert_null(json);
     json_decref(json);
     return status;
