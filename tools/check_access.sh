@@ -2,7 +2,7 @@
 # Refuses what the simulator could not see: kernels reach other threads, exchanged and mapped memory
 # through the five files alone that have a twin there. Prints each line that does otherwise. Nor does it see who an
 # access is ordered for: with several GPUs words are read, and given to others, in the scope of the system, and what
-# the host sees always is. --mutate makes each of these scopes that of one GPU, and says which of that goes unnoticed.
+# the host sees always is. --mutate narrows each of these scopes to one GPU, which that check must notice, and prints those that it does not.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 bad=0

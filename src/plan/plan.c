@@ -122,7 +122,7 @@ static enum reel_status refuse_wishes(const struct plan_options *o, const struct
     if (o->warps % 2)
         return err_set(err, REEL_E_ARGUMENT, "warps %d: an even number is needed", o->warps);
     if (o->h_bits && o->h_bits != 24 && o->h_bits != 32)
-        return err_set(err, REEL_E_ARGUMENT, "h bits %d: 24 or 32", o->h_bits);
+        return err_set(err, REEL_E_ARGUMENT, "h bits %d: 24 or 32 are allowed", o->h_bits);
     const int half = plan_half_pieces(o->kv_form, (int)kv_piece_bytes(o->kv_form, c->head_dim));
     if (o->kv_page && (o->kv_page & (o->kv_page - 1) || o->kv_page < half))
         return err_set(err, REEL_E_ARGUMENT, "K/V page %d: a power of two, at least %d, is needed",

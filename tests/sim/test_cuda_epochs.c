@@ -4,10 +4,10 @@
  *
  * Each test was seen to fail when cuda_launch.c or cuda_prefill.c was changed by hand: with words
  * that few launches write never cleared (RARE_EPOCHS_MOST of 1 << 30; the words of split
- * attention, of sums and of draws, each alone), with launches of twice and of half as many epochs
- * (EPOCHS_MOST of 60000 and of 15000), with an aborted launch's words left as they are (`dirty`,
- * and `short_dirty`, not looked at), and with fewer epochs set aside than the kernel takes
- * (EPOCHS_A_LAYER of 0 and EPOCHS_A_TOKEN of 1). */
+ * attention, of sums, of h and of draws, each alone), with launches of twice and of half as many
+ * epochs (EPOCHS_MOST of 60000 and of 15000), with an aborted launch's words left as they are
+ * (`dirty`, and `short_dirty`, not looked at), and with fewer epochs set aside than the kernel
+ * takes (EPOCHS_A_LAYER of 0 and EPOCHS_A_TOKEN of 1). */
 #include "cuda/run/cuda_backend.h"
 #include "cuda/run/cuda_launch.h"
 #include "runtime/model_handle.h"
@@ -41,7 +41,7 @@ static void good(enum reel_status status, const struct fixture *f) {
         fail_msg("%s: %s\n%s", reel_status_name(status), f->err.text, f->gpu.cuda->report);
 }
 
-static int start(void **state) {
+static int start_with(void **state, const char *options) {
     static struct fixture f;
     const struct reel_session_options o = { .size = sizeof o, .max_context = SPLIT_FROM + 8 };
     f = (struct fixture){ .gpu = sim_gpu_controls() };
@@ -49,7 +49,7 @@ static int start(void **state) {
     f.gpu.cuda->gpu.n_sms = N_SMS;
     f.gpu.cuda->settings.idle_limit = 0; /* kernels lose their patience by themselves */
     sim_model_open(&f.m, "q3-p");
-    good(sim_model_load(&f.m, OPTIONS, &f.err), &f);
+    good(sim_model_load(&f.m, options, &f.err), &f);
     f.b = f.m.gpu->backend;
     good(reel_session_open(&f.s, f.m.gpu, &o, &f.err), &f);
     f.logits = malloc((size_t)f.m.vocab * sizeof *f.logits);
@@ -57,6 +57,9 @@ static int start(void **state) {
     *state = &f;
     return 0;
 }
+
+static int start(void **state) { return start_with(state, OPTIONS); }
+static int start_pairs(void **state) { return start_with(state, OPTIONS ",hops=2,h_bits=24"); }
 
 static int stop(void **state) {
     struct fixture *f = *state;
@@ -225,5 +228,11 @@ int main(void) {
         cmocka_unit_test(words_that_draws_alone_write_are_cleared_before_a_turn),
         cmocka_unit_test(a_launch_is_no_longer_than_half_a_turn),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    /* h in words of 24 bits, which have 16 bits of epoch */
+    const struct CMUnitTest pairs[] = {
+        cmocka_unit_test(what_an_aborted_launch_left_is_cleared),
+        cmocka_unit_test(words_that_few_launches_write_are_cleared_before_a_turn),
+    };
+    const int failed = cmocka_run_group_tests(tests, start, stop);
+    return failed + cmocka_run_group_tests(pairs, start_pairs, stop);
 }
