@@ -96,6 +96,15 @@ static const struct setting settings[] = {
       1,
       40,
       { { .n_prompt = 3, .n_new = 6 }, { .n_prompt = 12, .n_new = 5, .temperature = 0.8f } } },
+    /* two columns take two hops as one does, with h in fp32 */
+    { "ll-b",
+      "n_groups=2,group_sms=2,warps=4,hops=2,h_bits=32",
+      4,
+      90,
+      2,
+      1,
+      40,
+      { { .n_prompt = 3, .n_new = 5 }, { .n_prompt = 12, .n_new = 4, .temperature = 0.8f } } },
     /* more parts than a stage has room for, and more pieces than a part has warps */
     { "q3-a",
       "n_groups=2,group_sms=2,warps=4,split_from=40,kv_slots=2",
