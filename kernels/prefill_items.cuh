@@ -195,6 +195,9 @@ DEV void wide_multiply(struct prompt_worker *r, int phase, const struct wide_wei
         const int last = stage + 1 == w->n_stages;
         const u8 *later = last ? w->next_row : w->row;
         const int later_k = w->first_tile + (last ? 0 : (stage + 1) * w->stage_tiles);
+        UNROLL
+        for (int i = 0; P_GPUS > 1 && i < tiles && !TILE_NARROW(format); i++)
+            panels_keep(&t[i].codes, 1); /* what makes them must not move behind panels_begin */
         if (G_WGMMA) item_tiles(r, phase, next, later, later_k, tiles, format);
         const smem b = smem_of(stage_take(r)) + w->stage_at;
         const smem atoms = blocks == 2 ? stage_tail(r) : b + BLOCK_BYTES; /* the tail's */

@@ -94,9 +94,10 @@ DEV void prompt_worker_make(struct prompt_worker *r, const struct prefill_args *
     r->stage = 0, r->parity = 0, r->first_lap = 1;
 }
 
+/* With several GPUs the others need more than 40, since wait_over does. */
 #if G_WGMMA
-#define READERS_TAKE() REGISTERS_TAKE(232)
-#define READERS_GIVE() REGISTERS_GIVE(40)
+#define READERS_TAKE() REGISTERS_TAKE(P_GPUS > 1 ? 224 : 232)
+#define READERS_GIVE() REGISTERS_GIVE(P_GPUS > 1 ? 56 : 40)
 #else
 #define READERS_TAKE() ((void)0)
 #define READERS_GIVE() ((void)0)

@@ -273,7 +273,7 @@ DEV_CALL int wait_over(const struct decode_args *a, enum wait_kind kind, u32 pol
         mapped_store32(&m->fault, 1);
         fence_system();
 #if P_GPUS > 1
-        NO_UNROLL
+        UNROLL /* a loop takes more registers than the producer has: ptxas would ignore setmaxnreg */
         for (int g = 0; g < P_GPUS; g++)
             peer_store32(gpus->abort[g], ABORT_LEAVE);
 #else

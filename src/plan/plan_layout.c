@@ -153,8 +153,8 @@ static int register_tiles(const struct plan *p, int rest) {
 static void set_preload(struct plan *p) {
     const bool bulk = p->copy == 2;
     int tiles = int_min(register_tiles(p, bulk ? 76 : 60), bulk ? PLAN_MAX_PRELOAD : 8);
-    /* On two H200s Qwen3-1.7B takes 582 us with 16 tiles and 608 with 20, Qwen3-8B, whose slices of
-     * h are long, 2,137 with 8, 2,187 with 12 and 2,237 with 16. */
+    /* On two H200s Qwen3-1.7B takes 488 us with 16 tiles and 494 with 24, Qwen3-8B, whose slices of
+     * h are long, 1,896 with 8 and 1,936 with 16. */
     const bool is_long = plan_ceil(p->tape.segment[TAPE_QKV].warp_k * 8, 32) > 4;
     if (p->n_gpus > 1) tiles = int_min(tiles, is_long ? 8 : 16);
     /* operands of narrow tiles take registers too: with 72 for tiles the compiler spilled */
