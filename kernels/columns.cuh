@@ -130,16 +130,20 @@ DEV void columns_narrow(float (*d)[COLUMN_SUMS], const struct held *t, const u32
 /* Multiplies the warp's n tiles from `first` on. x: the warp's first k tile of B fragments; split: of normed vectors.
  */
 DEV void columns_multiply(float (*d)[COLUMN_SUMS], const struct held *t, const u32 *x, const int split, int lane,
-                          int first, int n, int warp_rows, const int format) {
+                          int first, int n, int warp_rows, const int half, const int format) {
     if (TILE_NARROW(format)) columns_narrow(d, t, x, split, lane, first, n, warp_rows, format);
     UNROLL
     for (int i = first; i < first + (TILE_NARROW(format) ? 0 : n); i++) {
-        const int k = i / warp_rows, r = i % warp_rows;
-        float *to = d[warp_rows == 1 ? k & 1 : r];
-        if (split)
-            tile_columns_split(to, tile_operand(format, t[i - first].codes), x + k * X_STRIDE, X_SET, lane);
-        else
-            tile_columns(to, tile_operand(format, t[i - first].codes), x + k * INPUT_STRIDE, lane);
+        const struct tile_where at = tile_where(i, warp_rows, half);
+        UNROLL
+        for (int k = at.k; k <= at.k + at.both; k++) {
+            const struct quad a = warp_operand(format, t[i - first].codes, &at, k);
+            float *to = d[warp_rows == 1 ? k & 1 : at.r];
+            if (split)
+                tile_columns_split(to, a, x + k * X_STRIDE, X_SET, lane);
+            else
+                tile_columns(to, a, x + k * INPUT_STRIDE, lane);
+        }
     }
 }
 
@@ -172,48 +176,51 @@ DEV void columns_store(const struct worker *w, float (*d)[COLUMN_SUMS], const in
 
 /* Multiplies this warp's tiles from `from` on up to `to` as they come out of the ring; tile 0 is the first of x. */
 DEV void columns_stream(struct worker *w, float (*d)[COLUMN_SUMS], const u32 *x, const int split, int from, int to,
-                        int warp_rows, const int format) {
+                        int warp_rows, const int half, const int format) {
     UNROLL
     for (int i = from; i < to; i += P_SLOT_TILES) {
         struct held more[P_SLOT_TILES];
         const int left = to - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
         tiles_take(w, more, n, format);
-        columns_multiply(d, more, x, split, w->lane, i, n, warp_rows, format);
+        columns_multiply(d, more, x, split, w->lane, i, n, warp_rows, half, format);
     }
 }
 
 /* Multiplies the tiles of a phase that were not preloaded. */
 DEV void columns_rest(struct worker *w, float (*d)[COLUMN_SUMS], const u32 *x, const int split, int preload, int tiles,
-                      int warp_rows, const int format) {
-    const int stride = (split ? X_STRIDE : INPUT_STRIDE) * TILE_PARTS(format), round = STREAM_ROUND(warp_rows);
+                      int warp_rows, const int half, const int format) {
+    const int stride = (split ? X_STRIDE : INPUT_STRIDE) * TILE_PARTS(format);
+    const int round = half ? HALF_ROUND(warp_rows) : STREAM_ROUND(warp_rows);
     const int begin = (preload + round - 1) / round * round, end = tiles / round * round;
     if (preload >= tiles) return;
     stream_freely(w, 1);
     if (begin + round >= end) {
-        columns_stream(w, d, x, split, preload, tiles, warp_rows, format);
+        columns_stream(w, d, x, split, preload, tiles, warp_rows, half, format);
     } else {
-        columns_stream(w, d, x, split, preload, begin, warp_rows, format);
+        columns_stream(w, d, x, split, preload, begin, warp_rows, half, format);
         NO_UNROLL
         for (int i = begin; i < end; i += round)
-            columns_stream(w, d, x + i / warp_rows * stride, split, 0, round, warp_rows, format);
-        columns_stream(w, d, x + end / warp_rows * stride, split, 0, tiles - end, warp_rows, format);
+            columns_stream(w, d, x + tiles_k(i, warp_rows, half) * stride, split, 0, round, warp_rows, half, format);
+        columns_stream(w, d, x + tiles_k(end, warp_rows, half) * stride, split, 0, tiles - end, warp_rows, half,
+                       format);
     }
     stream_freely(w, 0);
 }
 
 /* Takes one warp through a phase, as phase_product does. */
 DEV void columns_product(struct worker *w, const struct held *t, int preload, const u32 *x, const int split,
-                         float *part, int stride, int warp_rows, int warp_k, int k_parts, const int format) {
+                         float *part, int stride, int warp_rows, const int half, int warp_k, int k_parts,
+                         const int format) {
     float d[ACCUMULATORS][COLUMN_SUMS];
-    const int tiles = warp_rows * warp_k / TILE_PARTS(format);
+    const int tiles = warp_rows * warp_k / TILE_PARTS(format) - half * warp_k / 2;
     UNROLL
     for (int i = 0; i < ACCUMULATORS; i++) {
         UNROLL
         for (int j = 0; j < COLUMN_SUMS; j++)
             d[i][j] = 0;
     }
-    columns_multiply(d, t, x, split, w->lane, 0, preload, warp_rows, format);
-    columns_rest(w, d, x, split, preload, tiles, warp_rows, format);
+    columns_multiply(d, t, x, split, w->lane, 0, preload, warp_rows, half, format);
+    columns_rest(w, d, x, split, preload, tiles, warp_rows, half, format);
     if (split) {
         UNROLL
         for (int i = 0; i < ACCUMULATORS; i++)
@@ -223,7 +230,7 @@ DEV void columns_product(struct worker *w, const struct held *t, int preload, co
 }
 #define COLUMNS_PRODUCT(w, t, S, x, split, part)                                                                       \
     columns_product(w, t, PRELOAD(S), x, split, (part)[0], sizeof(part)[0] / sizeof(float), P_##S##_WARP_ROWS,         \
-                    P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_FORMAT)
+                    P_##S##_HALF, P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_FORMAT)
 
 #if TILES_NARROW
 /* As columns_product, for weights that are integers. x: the first step of the digits (digits.cuh) of this warp's slice

@@ -69,6 +69,9 @@ DEV void item_tiles(const struct prompt_worker *r, int phase, struct held *t, co
     for (int i = 0; i < n; i++)
         t[i].codes = const_load128(row + (u64)(u32)(k + i) * tile_bytes(format), there && k + i < r->k_tiles);
 }
+DEV void item_halves(struct held *t, const u8 *row, int k, const int step, const int n) {
+    (void)t, (void)row, (void)k, (void)step, (void)n;
+}
 DEV int product_doubled(int phase, const int format) { return (void)phase, (void)format, 0; }
 DEV int product_run(const int doubled, const int format) { return (void)doubled, TILE_RUN(format); }
 DEV void item_begin(struct prompt_worker *r, int phase, const struct item *it, int first_token, const int tokens) {

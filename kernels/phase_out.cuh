@@ -16,8 +16,8 @@
             const float unit = pairs_digits(w, digits, x, P_##S##_WARP_K * 8);                                         \
             PHASE_DIGITS(w, t, S, digits, unit, (w)->s->part[1], 0, 0);                                                \
         } else {                                                                                                       \
-            phase_product(w, t, PRELOAD(S), x, (w)->s->part[1], P_##S##_WARP_ROWS, P_##S##_WARP_K, P_##S##_K_PARTS,    \
-                          P_##S##_FORMAT, 0, 0);                                                                       \
+            phase_product(w, t, PRELOAD(S), x, (w)->s->part[1], P_##S##_WARP_ROWS, P_##S##_HALF, P_##S##_WARP_K,       \
+                          P_##S##_K_PARTS, P_##S##_FORMAT, 0, 0);                                                      \
         }                                                                                                              \
     } while (0)
 

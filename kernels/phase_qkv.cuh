@@ -77,8 +77,8 @@ DEV u32 *slice_digits(struct worker *w, const float *h, const float *gain, float
             PHASE_DIGITS(w, t, S, x, unit, (w)->s->part[0], h, ssq);                                                   \
         } else {                                                                                                       \
             fragments_store(w, h, gain);                                                                               \
-            phase_product(w, t, PRELOAD(S), 0, (w)->s->part[0], P_##S##_WARP_ROWS, P_##S##_WARP_K, P_##S##_K_PARTS,    \
-                          P_##S##_FORMAT, h, ssq);                                                                     \
+            phase_product(w, t, PRELOAD(S), 0, (w)->s->part[0], P_##S##_WARP_ROWS, P_##S##_HALF, P_##S##_WARP_K,       \
+                          P_##S##_K_PARTS, P_##S##_FORMAT, h, ssq);                                                    \
         }                                                                                                              \
     } while (0)
 

@@ -34,13 +34,17 @@ struct item {
 DEV int product_row_tiles(int phase);
 DEV int product_k_tiles(int phase);
 DEV const u8 *activations_of(const struct prompt_worker *r, int phase);
-/* This lane's 16 bytes of the first tile of row tile `row` of the weights. Beyond the last row tile it may be any. */
+/* This lane's 16 bytes of the first tile of row tile `row` of the weights. Beyond the last row tile it may be any. The
+ * lowest bit of the address is set where the tiles are half tiles (tape.h). */
 DEV const u8 *item_weights(const struct prompt_worker *r, int phase, int layer, int row);
 /* Loads the tiles of n k tiles of a row tile from k tile k on, as they lie in memory. Where there are none it gives
  * zeros, since a stage at the end may hold its last block of activations twice. format: that of the phase's weights
  * (tile_format.h). */
 DEV void item_tiles(const struct prompt_worker *r, int phase, struct held *t, const u8 *row, int k, const int n,
                     const int format);
+/* Makes operands of the half tiles of such a row, each of which was loaded for both of its k tiles. The first one's k
+ * tile is k, those of the others follow with this step. Does nothing with the tiles of another row. */
+DEV void item_halves(struct held *t, const u8 *row, int k, const int step, const int n);
 /* Whether each stage has 64 columns of k twice, of x and of what rounding it left over. Else the k tiles of the one
  * come first, and then those of the other. */
 DEV int product_doubled(int phase, const int format);
@@ -195,6 +199,7 @@ DEV void wide_multiply(struct prompt_worker *r, int phase, const struct wide_wei
         const int last = stage + 1 == w->n_stages;
         const u8 *later = last ? w->next_row : w->row;
         const int later_k = w->first_tile + (last ? 0 : (stage + 1) * w->stage_tiles);
+        if (G_WGMMA) item_halves(t, w->row, 0, 1, tiles);
         UNROLL
         for (int i = 0; P_GPUS > 1 && i < tiles && !TILE_NARROW(format); i++)
             panels_keep(&t[i].codes, 1); /* what makes them must not move behind panels_begin */
@@ -212,6 +217,7 @@ DEV void wide_multiply(struct prompt_worker *r, int phase, const struct wide_wei
             panels_begin();
         UNROLL
         for (int i = 0; i < tiles && !TILE_NARROW(format); i++) {
+            if (!G_WGMMA) item_halves(t + i, w->row, i, 1, 1);
             const struct quad a = tile_operand(format, t[i].codes);
             UNROLL
             for (int j = 0; j < blocks; j++)

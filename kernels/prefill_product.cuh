@@ -45,9 +45,13 @@ DEV int product_format(int phase) { return BY_PHASE(phase, FORMAT_OF); }
 /* Bytes from a layer's place on the first tape (layer_begin) to row tile `row` of a phase, k tile 0. */
 #define ROW_AT(S)                                                                                                      \
     ((u64)(row / P_##S##_ROW_TILES) * P_SM_BYTES + P_##S##_OFFSET +                                                    \
-     (u64)((row % P_##S##_ROW_TILES % P_##S##_WARP_ROWS * P_WARPS +                                                    \
+     (u64)((row % P_##S##_ROW_TILES % P_##S##_WARP_ROWS * (ROW_HALF(S) ? 2 : 1) * P_WARPS +                            \
             row % P_##S##_ROW_TILES / P_##S##_WARP_ROWS * P_##S##_K_PARTS) *                                           \
-           (int)tile_bytes(P_##S##_FORMAT)))
+           (int)tile_bytes(P_##S##_FORMAT)) +                                                                          \
+     (u64)ROW_HALF(S))
+/* Whether it is of half tiles. */
+#define ROW_HALF(S) (P_##S##_HALF && row % P_##S##_ROW_TILES == P_##S##_ROW_TILES - 1)
+#define HALVES      (P_QKV_HALF || P_MIX_HALF || P_OUT_HALF || P_DOWN_HALF)
 /* Where a layer begins on a tape, for the offset of this phase. The offsets of the phases after the first are those
  * behind qkv. In a Gated DeltaNet these phases follow mix instead, and begin later by `more` bytes. */
 DEV u64 layer_begin(int phase, int layer) {
@@ -67,8 +71,11 @@ DEV const u8 *weights_row(const struct prompt_worker *r, int phase, int layer, i
            (u64)tile_lane(product_format(phase), r->w.lane);
 }
 /* Tiles from k tile 0 of a row tile to its k tile k. */
+#define K_WARP(S) (k % P_##S##_K_TILES % P_##S##_WARP_K)
 #define K_AT(S)                                                                                                        \
-    ((u32)(k % P_##S##_K_TILES % P_##S##_WARP_K / TILE_PARTS(P_##S##_FORMAT) * P_##S##_WARP_ROWS * P_WARPS +           \
+    ((u32)((P_##S##_HALF ? K_WARP(S) * P_##S##_WARP_ROWS - (K_WARP(S) + 1) / 2                                         \
+                         : K_WARP(S) / TILE_PARTS(P_##S##_FORMAT) * P_##S##_WARP_ROWS) *                               \
+               P_WARPS +                                                                                               \
            k % P_##S##_K_TILES / P_##S##_WARP_K) +                                                                     \
      (u32)(k / P_##S##_K_TILES) * (u32)(P_GROUP_SMS * (P_SM_BYTES / tile_bytes(P_##S##_FORMAT))))
 
@@ -84,19 +91,31 @@ DEV void k_places_make(struct prompt_worker *r, int phase) {
     }
 }
 
-/* Loads n tiles, `step` places apart, as they lie in memory; zeros for NO_PLACE. */
-DEV void weights_load(struct held *t, const u8 *row, const u32 *places, const int n, const int step, int lane,
-                      const int format) {
-    UNROLL
-    for (int i = 0; i < n; i++) {
-        const u32 place = places[i * step];
-        held_load(&t[i], row + (u64)place * tile_bytes(format), place != NO_PLACE, lane, format);
-    }
-}
+/* Whether the tiles of a row are half tiles, and its address without that bit. */
+DEV int row_halves(const u8 *row) { return HALVES && ((u64)row & 1); }
+DEV const u8 *row_begin(const u8 *row) { return HALVES ? (const u8 *)((u64)row & ~(u64)1) : row; }
+
 DEV void item_tiles(const struct prompt_worker *r, int phase, struct held *t, const u8 *row, int k, const int n,
                     const int format) {
+    const int parts = TILE_PARTS(format);
+    const u8 *begin = row_begin(row);
     (void)phase;
-    weights_load(t, row, r->s->k_place + k, n / TILE_PARTS(format), TILE_PARTS(format), r->w.lane, format);
+    UNROLL
+    for (int i = 0; i < n / parts; i++) {
+        const int odd = (n == 1 ? k : i) % 2; /* of several tiles the first is even */
+        const u32 place = r->s->k_place[k + i * parts - (odd ? row_halves(row) : 0)];
+        held_load(&t[i], begin + (u64)place * tile_bytes(format), place != NO_PLACE, r->w.lane, format);
+    }
+}
+DEV void item_halves(struct held *t, const u8 *row, int k, const int step, const int n) {
+    const u32 whole = (u32)row_halves(row) - 1; /* a mask, as wgmma must not stand behind a branch of some lanes */
+    UNROLL
+    for (int i = 0; HALVES && i < n; i++) {
+        struct quad *c = &t[i].codes;
+        const struct quad a = half_operand(*c, (k + i * step) % 2);
+        c->x = (c->x & whole) | (a.x & ~whole), c->y = (c->y & whole) | (a.y & ~whole);
+        c->z = (c->z & whole) | (a.z & ~whole), c->w = (c->w & whole) | (a.w & ~whole);
+    }
 }
 
 DEV int product_doubled(int phase, const int format) { return !sums_groups(phase) && TILE_NARROW(format); }
@@ -519,8 +538,10 @@ DEV void thin_load_tile(const struct prompt_worker *r, struct held *t, const u8 
     held_load_alone(t, from + (u64)place * tile_bytes(format), place != NO_PLACE, r->w.lane, run, format);
 }
 /* Loads 8 tiles of a warp, or `left` if fewer are left. A warp's eighth of k is every eighth tile of a row tile. */
-DEV void thin_load(const struct prompt_worker *r, struct held *t, const u8 *from, const u32 *places, int left,
+DEV void thin_load(const struct prompt_worker *r, struct held *t, const u8 *row, const u32 *places, int left,
                    const int format) {
+    const u8 *from = row_begin(row);
+    places -= row_halves(row) & r->w.warp;
     if (left >= 8) {
         UNROLL
         for (int i = 0; i < 8; i++)
@@ -576,6 +597,7 @@ DEV void thin_items(struct prompt_worker *r, int phase, int layer, const int for
     it.which = 0, it.token = 0;
     thin_load(r, t, from, places, n_turns, format);
     previous_over();
+    item_halves(t, from, r->w.warp, STAGE_TILES, BATCH);
     if (!sums_groups(phase)) scales_make(r, &it, 0, BLOCK_TOKENS);
     NO_UNROLL
     for (int item = r->w.block; item < n_items; item += step) {
@@ -592,7 +614,8 @@ DEV void thin_items(struct prompt_worker *r, int phase, int layer, const int for
         NO_UNROLL
         for (int first = 0; first < n_turns; first += BATCH) {
             const int more = first + BATCH < n_turns;
-            thin_load(r, next, more ? from : from_next, places + (more ? (first + BATCH) * STAGE_TILES : 0),
+            const u8 *then = more ? from : from_next;
+            thin_load(r, next, then, places + (more ? (first + BATCH) * STAGE_TILES : 0),
                       more ? n_turns - first - BATCH : n_turns, format);
             UNROLL
             for (int i = 0; i < BATCH; i++) {
@@ -613,6 +636,7 @@ DEV void thin_items(struct prompt_worker *r, int phase, int layer, const int for
             UNROLL
             for (int i = 0; i < BATCH; i++)
                 t[i] = next[i];
+            item_halves(t, then, r->w.warp, STAGE_TILES, BATCH);
         }
         from = from_next;
         readers_sync(); /* the scales are there, and everyone is done with the item before */

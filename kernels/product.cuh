@@ -10,13 +10,15 @@
 #include "ring.cuh"
 
 /* How many tiles a warp has in a phase. */
-#define TILES(S) (P_##S##_WARP_ROWS * P_##S##_WARP_K / TILE_PARTS(P_##S##_FORMAT))
+#define TILES(S) (P_##S##_WARP_ROWS * P_##S##_WARP_K / TILE_PARTS(P_##S##_FORMAT) - P_##S##_HALF * P_##S##_WARP_K / 2)
 /* Tiles that a warp streams in a round, after which a tile is of the same row tile, and of the same place in a slot,
  * again. Rounds are a loop: written out, a layer of an 8B model is half a megabyte of instructions, and one of eight
  * columns more than an SM keeps, whose fetching takes longer than its arithmetic. */
 #define STREAM_ROUND(warp_rows)                                                                                        \
     ((warp_rows) == 1 ? 2 * P_SLOT_TILES : (warp_rows) % P_SLOT_TILES ? (warp_rows)*P_SLOT_TILES : (warp_rows))
 #define ROUND(S) STREAM_ROUND(P_##S##_WARP_ROWS)
+/* The same with half tiles: whole slots, and an even number of k tiles. */
+#define HALF_ROUND(warp_rows) ((2 * (warp_rows)-1) * P_SLOT_TILES)
 /* How many tiles a warp holds in registers before its input arrives. Tiles that are held are written out. Where a layer
  * is more code than an SM keeps and a phase's rounds are a loop, one round is held at most: the other tiles wait in the
  * ring until the loop comes to them. */
@@ -39,6 +41,34 @@ enum {
     MAX_WARP_ROWS = MAX(MAX(FIRST_WARP_ROWS, P_OUT_WARP_ROWS), MAX(P_GATE_UP_WARP_ROWS, P_DOWN_WARP_ROWS)),
     ACCUMULATORS = MAX(MAX_WARP_ROWS, 2)
 };
+
+/* Which row tile a warp's tile i is of, and which k tile: with `both` of the half tiles (tape.h) this one and the next.
+ */
+struct tile_where {
+    int r, k, both;
+};
+DEV struct tile_where tile_where(int i, int warp_rows, const int half) {
+    const int full = half ? warp_rows - 1 : warp_rows, round = 2 * full + 1, of_round = i % round;
+    struct tile_where at = { full ? i % full : 0, full ? i / full : 0, 0 };
+    if (!half) return at;
+    at.both = of_round == 2 * full, at.k = i / round * 2 + (at.both || !full ? 0 : of_round / full);
+    at.r = at.both || !full ? full : of_round % full;
+    return at;
+}
+
+/* The operand of one of a half tile's two k tiles, whose lower 8 rows are zeros. */
+DEV struct quad half_operand(struct quad codes, const int second) {
+    const struct quad a = { second ? codes.z : codes.x, 0, second ? codes.w : codes.y, 0 };
+    return a;
+}
+
+/* The operand of such a tile for its k tile k. */
+DEV struct quad warp_operand(const int format, struct quad codes, const struct tile_where *at, int k) {
+    return at->both ? half_operand(codes, k > at->k) : tile_operand(format, codes);
+}
+
+/* k tiles of a warp's first n tiles, which are whole rounds over its row tiles. */
+DEV int tiles_k(int n, int warp_rows, const int half) { return half ? n / (2 * warp_rows - 1) * 2 : n / warp_rows; }
 
 /* As product and, with `split`, as product_split: with tiles that have scales. */
 DEV void product_narrow(float (*d)[4], const struct held *t, const u32 *x, const int split, int lane, int first, int n,
@@ -89,7 +119,7 @@ DEV void product_narrow(float (*d)[4], const struct held *t, const u32 *x, const
  * vector: word i of the slice is in register i / 32 of lane i % 32. A single row tile gets two accumulators, so that
  * the chains of dependent products are shorter. */
 DEV void product(float (*d)[4], const struct held *t, const u32 *x, int lane, int first, int n, int warp_rows,
-                 const int format) {
+                 const int half, const int format) {
     u32 b0 = 0, b1 = 0;
     if (TILE_NARROW(format)) {
         product_narrow(d, t, x, 0, lane, first, n, warp_rows, format);
@@ -97,28 +127,35 @@ DEV void product(float (*d)[4], const struct held *t, const u32 *x, int lane, in
     }
     UNROLL
     for (int i = first; i < first + n; i++) {
-        const int k = i / warp_rows, r = i % warp_rows;
-        if (i == first || r == 0) {
-            b0 = shuffle(x[k / 4], k % 4 * 8 + (lane & 3));
-            b1 = shuffle(x[k / 4], k % 4 * 8 + 4 + (lane & 3));
+        const struct tile_where at = tile_where(i, warp_rows, half);
+        UNROLL
+        for (int j = 0; j <= at.both; j++) {
+            const int k = at.k + j;
+            if (i == first || at.r == 0 || at.both) {
+                b0 = shuffle(x[k / 4], k % 4 * 8 + (lane & 3));
+                b1 = shuffle(x[k / 4], k % 4 * 8 + 4 + (lane & 3));
+            }
+            tile_product(d[warp_rows == 1 ? k & 1 : at.r], warp_operand(format, t[i - first].codes, &at, k), b0, b1);
         }
-        tile_product(d[warp_rows == 1 ? k & 1 : r], tile_operand(format, t[i - first].codes), b0, b1);
     }
 }
 
 /* Does the same with the warp's slice of the normed vector in shared memory. The vector is there in two halves, so it
  * has 16 significant bits instead of 8; the products have columns to spare for the second half. */
 DEV void product_split(float (*d)[4], const struct held *t, const u32 *x, int lane, int first, int n, int warp_rows,
-                       const int format) {
+                       const int half, const int format) {
     if (TILE_NARROW(format)) {
         product_narrow(d, t, x, 1, lane, first, n, warp_rows, format);
         return;
     }
     UNROLL
     for (int i = first; i < first + n; i++) {
-        const int k = i / warp_rows, r = i % warp_rows;
-        tile_product_split(d[warp_rows == 1 ? k & 1 : r], tile_operand(format, t[i - first].codes), x + k * 8, X_LOW,
-                           lane);
+        const struct tile_where at = tile_where(i, warp_rows, half);
+        UNROLL
+        for (int k = at.k; k <= at.k + at.both; k++) {
+            tile_product_split(d[warp_rows == 1 ? k & 1 : at.r], warp_operand(format, t[i - first].codes, &at, k),
+                               x + k * 8, X_LOW, lane);
+        }
     }
 }
 
@@ -259,40 +296,42 @@ DEV void parts_store(const struct worker *w, float (*d)[4], float *part, int war
 /* Multiplies this warp's tiles from `from` on up to `to` as they come out of the ring; tile 0 is the first of x or,
  * where x is NULL, of the slice of the normed vector. */
 DEV void product_stream(struct worker *w, float (*d)[4], const u32 *x, const u32 *slice, int from, int to,
-                        int warp_rows, const int format) {
+                        int warp_rows, const int half, const int format) {
     UNROLL
     for (int i = from; i < to; i += P_SLOT_TILES) {
         struct held more[P_SLOT_TILES];
         const int left = to - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
         tiles_take(w, more, n, format);
         if (x)
-            product(d, more, x, w->lane, i, n, warp_rows, format);
+            product(d, more, x, w->lane, i, n, warp_rows, half, format);
         else
-            product_split(d, more, slice, w->lane, i, n, warp_rows, format);
+            product_split(d, more, slice, w->lane, i, n, warp_rows, half, format);
     }
 }
 
 /* Multiplies the tiles of a phase that were not preloaded. Where slices are long the rounds are a loop; a round with x
  * takes one of the words that a lane holds of it. */
 DEV void product_rest(struct worker *w, float (*d)[4], const u32 *x, const u32 *slice, int preload, int tiles,
-                      int warp_rows, const int format) {
-    const int round = x ? 4 * warp_rows : STREAM_ROUND(warp_rows);
+                      int warp_rows, const int half, const int format) {
+    const int round = half ? HALF_ROUND(warp_rows) : x ? 4 * warp_rows : STREAM_ROUND(warp_rows);
     const int begin = (preload + round - 1) / round * round, end = tiles / round * round;
     if (preload >= tiles) return;
     stream_freely(w, 1);
-    if (SLICE <= 4 || TILE_NARROW(format) || begin + round >= end) {
-        product_stream(w, d, x, slice, preload, tiles, warp_rows, format);
+    if (SLICE <= 4 || TILE_NARROW(format) || (half && x) || begin + round >= end) {
+        product_stream(w, d, x, slice, preload, tiles, warp_rows, half, format);
     } else {
-        product_stream(w, d, x, slice, preload, begin, warp_rows, format);
+        product_stream(w, d, x, slice, preload, begin, warp_rows, half, format);
         NO_UNROLL
         for (int i = begin; i < end; i += round) {
             u32 word = 0;
             UNROLL
             for (int j = begin / round; x && j < end / round; j++)
                 if (i == j * round) word = x[j];
-            product_stream(w, d, x ? &word : x, slice + i / warp_rows * 8, 0, round, warp_rows, format);
+            product_stream(w, d, x ? &word : x, slice + tiles_k(i, warp_rows, half) * 8, 0, round, warp_rows, half,
+                           format);
         }
-        product_stream(w, d, x ? x + end / round : x, slice + end / warp_rows * 8, 0, tiles - end, warp_rows, format);
+        product_stream(w, d, x ? x + end / round : x, slice + tiles_k(end, warp_rows, half) * 8, 0, tiles - end,
+                       warp_rows, half, format);
     }
     stream_freely(w, 0);
 }
@@ -301,18 +340,18 @@ DEV void product_rest(struct worker *w, float (*d)[4], const u32 *x, const u32 *
  * from the ring as it comes. The input is x, as in `product`. Where x is NULL the input is the normed vector in shared
  * memory, made of h; then the warp also stores its share of h's sum of squares in ssq, after the products. */
 DEV void phase_product(struct worker *w, const struct held *t, int preload, const u32 *x, float *part, int warp_rows,
-                       int warp_k, int k_parts, const int format, const float *h, float *ssq) {
+                       const int half, int warp_k, int k_parts, const int format, const float *h, float *ssq) {
     const u32 *slice = w->s->x + (w->warp * P_QKV_WARP_K * 4 + w->lane % 4) * 2;
-    const int tiles = warp_rows * warp_k / TILE_PARTS(format);
+    const int tiles = warp_rows * warp_k / TILE_PARTS(format) - half * warp_k / 2;
     float d[ACCUMULATORS][4];
     UNROLL
     for (int i = 0; i < ACCUMULATORS; i++)
         d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0;
     if (x)
-        product(d, t, x, w->lane, 0, preload, warp_rows, format);
+        product(d, t, x, w->lane, 0, preload, warp_rows, half, format);
     else
-        product_split(d, t, slice, w->lane, 0, preload, warp_rows, format);
-    product_rest(w, d, x, slice, preload, tiles, warp_rows, format);
+        product_split(d, t, slice, w->lane, 0, preload, warp_rows, half, format);
+    product_rest(w, d, x, slice, preload, tiles, warp_rows, half, format);
     if (!x) {
         ssq_store(w, h, ssq);
         UNROLL

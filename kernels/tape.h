@@ -35,6 +35,10 @@ enum { TAPE_KINDS = 128 };
 /* One phase's weights on one SM. Warp w takes row part w / k_parts and k part w % k_parts. Its tiles run over its row
  * tiles first, then over k, and its tile i is the segment's tile i * warps + w.
  *
+ * Of a segment with `half` the last row tile has at most 8 rows, and a tile of it has two k tiles of these: half tiles.
+ * So nothing is read for 8 rows that are not there. A warp's tiles are those of two k tiles of all other row tiles,
+ * then a half tile, then those of the next two. Such a segment has one row part.
+ *
  * The head is different and has row_parts = k_parts = 0. Each of its row tiles belongs to one warp, which takes it in
  * units of head_unit tiles of k. The units of all warps lie in the order [round][q][warp], where q counts the units of
  * a row tile and each round gives a row tile to every warp. */
@@ -45,6 +49,7 @@ struct tape_segment {
     int warp_rows, warp_k;  /* row tiles and k tiles of one warp; whole tiles */
     unsigned bytes, offset; /* offset: in an attention layer's part of the tape; mix: 0 */
     int format;             /* enum tile_format */
+    int half;               /* 1: the last row tile is of half tiles; bf16 alone */
 };
 
 struct tape_shape {
@@ -111,6 +116,10 @@ TAPE_FN unsigned tape_phase_offset(const struct tape_shape *s, int phase, int la
 TAPE_FN unsigned tape_tile(const struct tape_shape *s, const struct tape_segment *g, int r, int k) {
     int warp = r / g->warp_rows * g->k_parts + k / g->warp_k;
     int i = k % g->warp_k / TILE_PARTS(g->format) * g->warp_rows + r % g->warp_rows;
+    if (g->half) {
+        const int full = g->warp_rows - 1, twos = k % g->warp_k / 2;
+        i = twos * (2 * full + 1) + (r == full ? 2 * full : k % 2 * full + r);
+    }
     return (unsigned)(i * s->warps + warp) * tile_bytes(g->format);
 }
 
@@ -238,6 +247,10 @@ TAPE_FN struct tape_place tape_place(const struct tape_shape *s, int phase, int 
     place.tile = (unsigned long long)(group * s->group_sms + sm) * s->sm_bytes + tape_layer_offset(s, layer) +
                  tape_phase_offset(s, phase, layer) + tape_tile(s, g, local / TILE_ROWS, k / TILE_K);
     place.row = local, place.k = k;
+    if (g->half && local / TILE_ROWS == g->row_tiles - 1) { /* tile_format.h, half tiles */
+        place.row = local % 8 + k / 8 % 2 * 8;
+        place.k = k / TILE_K % 2 * 8 + k % 8;
+    }
     return place;
 }
 

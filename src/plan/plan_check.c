@@ -114,6 +114,10 @@ static enum reel_status check_segment(const struct plan *p, int phase, int rows,
     if (g->k_parts * g->warp_k != g->k_tiles || g->k_tiles * TILE_K < k)
         REFUSE("%s: %d k tiles in %d parts of %d do not hold %d columns", name, g->k_tiles,
                g->k_parts, g->warp_k, k);
+    if (g->half && (g->format != TILE_BF16 || g->row_parts != 1 || g->warp_k % 2 ||
+                    g->rows > (g->row_tiles - 1) * TILE_ROWS + TILE_ROWS / 2))
+        REFUSE("%s: half tiles of %d rows in %d parts, of %d k tiles of a warp", name, g->rows,
+               g->row_parts, g->warp_k);
     if (g->warp_k % TILE_PARTS(g->format))
         REFUSE("%s: %d k tiles of a warp are not tiles of %d", name, g->warp_k,
                TILE_PARTS(g->format));

@@ -41,10 +41,10 @@ static enum reel_status put_segment(struct buffer *text, const char *name,
     return buffer_printf(text, err,
                          "P_%s_ROWS=%d\nP_%s_ROW_TILES=%d\nP_%s_K_TILES=%d\nP_%s_ROW_PARTS=%d\n"
                          "P_%s_K_PARTS=%d\nP_%s_WARP_ROWS=%d\nP_%s_WARP_K=%d\nP_%s_BYTES=%u\n"
-                         "P_%s_OFFSET=%u\nP_%s_FORMAT=%d\n",
+                         "P_%s_OFFSET=%u\nP_%s_FORMAT=%d\nP_%s_HALF=%d\n",
                          name, g->rows, name, g->row_tiles, name, g->k_tiles, name, g->row_parts,
                          name, g->k_parts, name, g->warp_rows, name, g->warp_k, name, g->bytes,
-                         name, g->offset, name, g->format);
+                         name, g->offset, name, g->format, name, g->half);
 }
 
 static enum reel_status put_phases(struct buffer *text, const struct tape_shape *t,

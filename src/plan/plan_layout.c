@@ -30,6 +30,14 @@ static int hidden_parts(const struct tape_shape *t) {
     return parts;
 }
 
+/* Gives a segment half tiles where its last row tile would be mostly padding. The kernels for short
+ * prompts do not know them, and those are read by one GPU alone. */
+static void halve_last(struct tape_segment *g, const struct plan *p) {
+    const int last = g->rows - (g->row_tiles - 1) * TILE_ROWS;
+    g->half = p->n_gpus > 1 && g->format == TILE_BF16 && g->row_parts == 1 && last <= 8 &&
+              g->warp_k % 2 == 0;
+}
+
 /* Lays out a phase over the whole hidden vector. Every warp takes its slice of that vector. */
 static void split_k(struct tape_segment *g, const struct plan *p, int rows) {
     g->rows = rows;
@@ -68,11 +76,16 @@ static void lay_phases(struct plan *p) {
     struct tape_shape *t = &p->tape;
     struct tape_segment *s = t->segment;
     split_k(&s[TAPE_QKV], p, plan_even(plan_ceil(plan_qkv_rows(t), t->group_sms)));
-    if (p->delta.n_layers)
+    halve_last(&s[TAPE_QKV], p);
+    if (p->delta.n_layers) {
         split_k(&s[TAPE_MIX], p, plan_even(plan_ceil(plan_mix_rows(t), t->group_sms)));
+        halve_last(&s[TAPE_MIX], p);
+    }
     split_both(&s[TAPE_OUT], p, int_max(t->group_q, t->group_value));
+    halve_last(&s[TAPE_OUT], p);
     split_k(&s[TAPE_GATE_UP], p, 2 * plan_even(plan_ceil(t->group_intermediate, t->group_sms)));
     split_both(&s[TAPE_DOWN], p, t->group_intermediate);
+    halve_last(&s[TAPE_DOWN], p);
     struct tape_segment *head = &s[TAPE_HEAD];
     head->k_tiles = head->warp_k = s[TAPE_QKV].k_tiles;
     head->warp_rows = 1;

@@ -98,11 +98,12 @@ static inline int plan_k_tiles(const struct tape_segment *g) {
     return g->k_tiles / TILE_PARTS(g->format);
 }
 static inline int plan_warp_tiles(const struct tape_segment *g) {
-    return g->warp_rows * (g->warp_k / TILE_PARTS(g->format));
+    return g->warp_rows * (g->warp_k / TILE_PARTS(g->format)) - g->half * g->warp_k / 2;
 }
 
 static inline unsigned plan_segment_bytes(const struct tape_segment *g) {
-    return (unsigned)(g->row_tiles * plan_k_tiles(g)) * tile_bytes(g->format);
+    return (unsigned)(g->row_tiles * plan_k_tiles(g) - g->half * g->k_tiles / 2) *
+           tile_bytes(g->format);
 }
 
 /* Most tiles of a warp in a phase. */

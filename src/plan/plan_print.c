@@ -164,7 +164,8 @@ static void print_phases(struct page *out, const struct plan *p) {
         if (layers[i] == 0) continue;
         const uint64_t useful = useful_bytes(p, i);
         char warp[40], format[60];
-        (void)snprintf(warp, sizeof warp, "%d x %d", g->warp_rows, g->warp_k);
+        (void)snprintf(warp, sizeof warp, "%d%s x %d", g->warp_rows - g->half, g->half ? ".5" : "",
+                       g->warp_k);
         PRINT(out, "  %-10s %8d %8d %8d %12s %14u %10.1f %7.1f%% %6.2f  %s\n", names[i],
               i == TAPE_HEAD ? g->row_tiles * TILE_ROWS : g->rows, g->row_tiles, g->k_tiles, warp,
               g->bytes, mb(tapes), 100.0 * ((double)tapes / (double)useful - 1), bits(g->format),

@@ -267,6 +267,7 @@ static int start_model(void **state, const char *id, int n_gpus) {
 }
 static int start(void **state) { return start_model(state, "q3-a", 1); }
 static int start_pair(void **state) { return start_model(state, "q3-a", 2); }
+static int start_halves(void **state) { return start_model(state, "qw2-a", 2); }
 static int start_hybrid(void **state) { return start_model(state, "q35-w", 1); }
 
 static int stop(void **state) {
@@ -446,7 +447,9 @@ int main(void) {
         cmocka_unit_test(sessions_make_the_ids_that_they_make_alone),
         cmocka_unit_test(the_host_draws_while_others_go_on),
     };
+    const struct CMUnitTest halves[] = { cmocka_unit_test(a_batch_that_has_enough_goes_on_later) };
     int failed = cmocka_run_group_tests(tests, start, stop);
     failed += cmocka_run_group_tests(hybrid, start_hybrid, stop);
-    return failed + cmocka_run_group_tests(pair, start_pair, stop);
+    failed += cmocka_run_group_tests(pair, start_pair, stop);
+    return failed + cmocka_run_group_tests(halves, start_halves, stop);
 }

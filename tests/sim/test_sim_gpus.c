@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { N_PROMPT = 9, N_LONG = 21, N_NEW = 8 };
+enum { N_PROMPT = 9, N_LONG = 21, N_LONGER = 25, N_NEW = 8 };
 
 /* The same groups of SMs, on one GPU and on several. */
 struct setting {
@@ -30,6 +30,13 @@ static const struct setting settings[] = {
     { "qw2-p", "n_groups=2,group_sms=2,warps=4,split_from=6,hops=2,h_bits=32", 4, 2 },
     { "q35-w", "n_groups=2,group_sms=2,warps=4,split_from=6", 4, 2 },
     { "q3-c", "n_groups=4,group_sms=2,warps=8", 8, 4 },
+    /* half tiles of qkv, of qkv and out, and of qkv and down; one GPU has whole ones */
+    { "qw2-a", "n_groups=2,group_sms=2,warps=4,split_from=6", 4, 2 },
+    { "qw2-a", "n_groups=2,group_sms=6,warps=4", 12, 2 },
+    { "qw2-a", "n_groups=2,group_sms=6,warps=8", 12, 2 },
+    /* long slices, whose rounds are a loop; and a hybrid with half tiles of out */
+    { "q3-l", "n_groups=2,group_sms=6,warps=4,slot_tiles=2", 12, 2 },
+    { "q35-p", "n_groups=2,group_sms=8,warps=4,prefill_from=0", 16, 2 },
 };
 enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings) };
 
@@ -132,24 +139,25 @@ static void load_on(struct sim_model *m, const char *options, int n_gpus) {
 }
 
 /* Reads a prompt, keeps its bytes, and goes on. False: something failed. */
-static bool hold(struct sim_model *m, struct held *h) {
+static bool hold_of(struct sim_model *m, int n_prompt, struct held *h) {
     struct reel_error err = { 0 };
     struct reel_session *session = NULL;
     const struct reel_session_options options = { .size = sizeof options, .max_context = 48 };
-    int32_t prompt[N_LONG];
-    for (int i = 0; i < N_LONG; i++)
+    int32_t prompt[N_LONGER];
+    for (int i = 0; i < n_prompt; i++)
         prompt[i] = (i * 37 + 11) % 250;
     *h = (struct held){ 0 };
     bool good = reel_session_open(&session, m->gpu, &options, &err) == REEL_OK &&
-                reel_session_sync(session, prompt, N_LONG, NULL, &err) == REEL_OK;
-    if (good) h->n = cuda_backend.save_bytes(session->state, N_LONG);
+                reel_session_sync(session, prompt, n_prompt, NULL, &err) == REEL_OK;
+    if (good) h->n = cuda_backend.save_bytes(session->state, n_prompt);
     if (good) h->bytes = malloc(h->n);
     good = good && h->bytes &&
-           cuda_backend.save(session->state, N_LONG, h->bytes, &err) == REEL_OK &&
+           cuda_backend.save(session->state, n_prompt, h->bytes, &err) == REEL_OK &&
            go_on(session, h->ids);
     reel_session_close(session);
     return good;
 }
+static bool hold(struct sim_model *m, struct held *h) { return hold_of(m, N_LONG, h); }
 
 /* Reads the prompt too, so that the session knows its ids, but goes on from those bytes. */
 static void go_on_from(struct sim_model *m, const struct held *h) {
@@ -453,6 +461,63 @@ static void mutations_are_seen(void **state) {
     sim_model_close(&prompted);
 }
 
+/* ---- mutations of half tiles ---- */
+
+static struct {
+    struct sim_model m;
+    struct setting setting;
+    int n_prompt;
+    struct held right; /* of both GPUs, unmutated */
+} halved[] = {
+    { .setting = { "q3-l", "n_groups=2,group_sms=6,warps=4,slot_tiles=2,prefill_from=0", 12, 2 },
+      .n_prompt = N_LONG },
+    /* all products of few tokens are thin; of more those of qkv are not */
+    { .setting = { "q3-c", "n_groups=4,group_sms=3,warps=4", 12, 2 }, .n_prompt = N_LONG },
+    { .setting = { "q3-c", "n_groups=4,group_sms=3,warps=4,launch_tokens=48", 12, 2 },
+      .n_prompt = N_LONGER },
+};
+enum { N_HALVED = sizeof halved / sizeof *halved };
+
+/* Whether the two GPUs read a prompt, and go on, as they do unmutated. */
+static bool halves_as_ever(int which, const struct mutation *m, struct held *held) {
+    struct reel_error err = { 0 };
+    struct sim_gpu gpu = sim_gpu_controls();
+    gpu.cuda->gpu.n_devices = 2, gpu.cuda->gpu.n_sms = halved[which].setting.n_sms / 2;
+    gpu.cuda->settings.in_order = true;
+    if (m) mutation_apply(m, gpu.nvrtc);
+    halved[which].m.device = "gpu:all";
+    bool same = sim_model_load(&halved[which].m, halved[which].setting.options, &err) == REEL_OK &&
+                hold_of(&halved[which].m, halved[which].n_prompt, held);
+    same = same && (!m || memcmp(held->bytes, halved[which].right.bytes, held->n) == 0);
+    if (halved[which].m.gpu) sim_model_unload(&halved[which].m);
+    return same;
+}
+
+static bool half_is_seen(const struct mutation *m) {
+    bool same = true;
+    for (int i = 0; i < N_HALVED && same; i++) {
+        struct held held = { 0 };
+        same = halves_as_ever(i, m, &held);
+        free(held.bytes);
+    }
+    return !same;
+}
+
+static void mutations_of_half_tiles_are_seen(void **state) {
+    (void)state;
+    for (int i = 0; i < N_HALVED; i++) {
+        sim_model_open(&halved[i].m, halved[i].setting.model);
+        assert_true(halves_as_ever(i, NULL, &halved[i].right));
+    }
+    const struct mutation none = { "none", { { 0 } } };
+    assert_false(half_is_seen(&none));
+    mutations_try(&halves_mutations, half_is_seen);
+    for (int i = 0; i < N_HALVED; i++) {
+        free(halved[i].right.bytes);
+        sim_model_close(&halved[i].m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_gpus_make_what_one_makes),
@@ -463,6 +528,7 @@ int main(void) {
         cmocka_unit_test(a_block_that_never_comes_ends_all_gpus),
         cmocka_unit_test(two_models_do_not_wait_for_each_other),
         cmocka_unit_test(mutations_are_seen),
+        cmocka_unit_test(mutations_of_half_tiles_are_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -283,6 +283,10 @@ static const struct setting shared[] = {
     { "qw2-p", "n_groups=2,group_sms=2,warps=4", 4, 100, 2 },
     { "q3-c", "n_groups=4,group_sms=2,warps=8", 8, 90, 4 },
     { "q3-c", "n_groups=4,group_sms=2,warps=8", 8, 86, 2 },
+    /* half tiles of qkv, and of out */
+    { "q3-c", "n_groups=4,group_sms=3,warps=4", 12, 90, 2 },
+    { "q3-p", "n_groups=2,group_sms=8,warps=4", 16, 90, 2 },
+    { "q3-c", "n_groups=4,group_sms=3,warps=4", 12, 86, 2 },
 };
 static void several_gpus_read_prompts(void **state) {
     (void)state;

@@ -34,6 +34,7 @@ const struct mutation_list *const mutation_lists[] = { &decode_mutations,
                                                        &codes_mutations,
                                                        &faults_mutations,
                                                        &gpus_mutations,
+                                                       &halves_mutations,
                                                        &draft_layer_mutations,
                                                        NULL };
 

@@ -207,6 +207,34 @@ static const struct mutation gpus[] = {
 };
 LIST(gpus, gpus, 4);
 
+/* ---- half tiles, which plans for several GPUs have: test_sim_gpus.c ---- */
+
+static const struct mutation halves[] = {
+    { "the first k tile of a half tile taken twice",
+      { IN("product.cuh", "{ second ? codes.z : codes.x, 0, second ? codes.w : codes.y, 0 }",
+           "{ codes.x, 0, codes.y, 0 }") } },
+    { "the second k tile of a half tile left out",
+      { IN("product.cuh", "at.both = of_round == 2 * full,", "at.both = 0,") } },
+    { "rounds with half tiles counted as whole ones",
+      { IN("product.cuh", "return half ? n / (2 * warp_rows - 1) * 2 : n / warp_rows;",
+           "return n / warp_rows;") } },
+    { "half tiles of a prompt where whole ones would begin",
+      { IN("prefill_product.cuh", "(ROW_HALF(S) ? 2 : 1)", "1") } },
+    { "whole tiles of a prompt where all tiles are whole",
+      { IN("prefill_product.cuh",
+           "P_##S##_HALF ? K_WARP(S) * P_##S##_WARP_ROWS - (K_WARP(S) + 1) / 2", "0 ? 0") } },
+    { "a prompt's half tile looked for behind the whole ones",
+      { IN("prefill_product.cuh", "[k + i * parts - (odd ? row_halves(row) : 0)]",
+           "[k + i * parts]") } },
+    { "a short prompt's half tile looked for behind the whole ones",
+      { IN("prefill_product.cuh", "places -= row_halves(row) & r->w.warp;", "") } },
+    { "a prompt's half tile taken for a whole one",
+      { IN("prefill_product.cuh", "whole = (u32)row_halves(row) - 1;", "whole = ~0u + !row;") } },
+    { "the address of a prompt's half tiles taken with its lowest bit",
+      { IN("prefill_product.cuh", "(const u8 *)((u64)row & ~(u64)1)", "row") } },
+};
+LIST(halves, halves, 3);
+
 /* ---- the draft layer: test_cuda_draft_layer.c ---- */
 
 static const struct mutation draft_layer[] = {

@@ -443,6 +443,39 @@ static void found(const struct model_config *config, const struct plan *plan, bo
     if (!strstr(err.text, words)) fail_msg("\"%s\" does not say \"%s\"", err.text, words);
 }
 
+/* A last row tile of up to 8 rows is of half tiles, on several GPUs. */
+static void rows_that_fill_half_a_tile_have_half_tiles(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        int half[TAPE_N_PHASES];
+    } all[] = {
+        { "qwen3-0.6b", { 0 } },
+        { "qwen3-8b", { [TAPE_QKV] = 1 } },
+        { "qwen3.5-0.8b", { [TAPE_QKV] = 1, [TAPE_OUT] = 1, [TAPE_DOWN] = 1 } },
+    };
+    struct reel_error err = { 0 };
+    struct plan p;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const struct model_config config = config_of(all[i].model);
+        const struct plan one = made(&config, "h200", NULL);
+        const struct gpu_limits gpu = times("h200", 2);
+        if (plan_make(&p, &config, &gpu, NULL, &err) != REEL_OK) fail_msg("%s", err.text);
+        for (int k = 0; k < TAPE_N_PHASES; k++) {
+            assert_int_equal(p.tape.segment[k].half, all[i].half[k]);
+            assert_int_equal(one.tape.segment[k].half, 0);
+        }
+        p.tape.segment[TAPE_QKV].rows += 6; /* 26 or 30 in two row tiles */
+        if (p.tape.segment[TAPE_QKV].half) found(&config, &p, false, "half tiles of");
+    }
+    const struct model_config config = config_of("tests/golden/models/q3-c.json");
+    const struct gpu_limits gpu = times("h200", 2);
+    const struct plan_options options = { .n_groups = 4, .group_sms = 3, .warps = 4 };
+    if (plan_make(&p, &config, &gpu, &options, &err) != REEL_OK) fail_msg("%s", err.text);
+    assert_int_equal(p.tape.segment[TAPE_QKV].half, 1);
+    check(&p, &config, true);
+}
+
 static void what_was_broken_is_found(void **state) {
     (void)state;
     const struct model_config config = config_of("qwen3-0.6b");
@@ -816,6 +849,7 @@ int main(void) {
         cmocka_unit_test(qwen35_08b_on_an_h200_has_two_groups),
         cmocka_unit_test(several_gpus_share_the_groups),
         cmocka_unit_test(every_weight_has_one_place_on_several_gpus),
+        cmocka_unit_test(rows_that_fill_half_a_tile_have_half_tiles),
         cmocka_unit_test(gpus_that_cannot_share_a_model_are_refused),
         in_turn(every_shape_fits_every_large_gpu),
         in_turn(every_other_pair_is_planned_or_refused_in_words),
