@@ -76,9 +76,9 @@ struct prefill_args {
     unsigned char *attention; /* activations, columns of out's k tiles; each kind of layer has its own */
     unsigned char *gated;     /* activations, columns of down's k tiles */
     struct prefill_delta delta;
-    /* Several GPUs: each has the columns of its own groups in qkv, attention and gated, and the tape of the decode
-     * arguments is that of its own first SM. So its products of out and down are one part of a sum. It stores them on
-     * all GPUs, where the next launch adds up the parts of all. */
+    /* Several GPUs: each has the columns of its own groups in qkv, attention, gated and delta, and the tape of the
+     * decode arguments is that of its own first SM. So its products of out and down are one part of a sum. It stores
+     * them on all GPUs, where the next launch adds up the parts of all. */
     struct gpu_args gpus;
     float *parts[ARGS_MOST_GPUS]; /* on each GPU: [out, down][of each GPU] parts of PREFILL_PART_FLOATS */
 };

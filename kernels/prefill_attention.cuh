@@ -332,7 +332,8 @@ DEV int kv_first(const struct prompt_worker *r) {
  * cache. */
 DEV void rows_finish(const struct prompt_worker *r, int nth, const struct chunk_piece *c, int head,
                      struct head_rows *rows) {
-    const int kv_head = (head - GPU_HEADS) % GPU_KV_HEADS;
+    /* what is made ahead of a single head's addresses would take more registers than there are */
+    const int kv_head = GPU_KV_HEADS > 1 ? (head - GPU_HEADS) % GPU_KV_HEADS : opaque(0);
     if (head < GPU_HEADS + GPU_KV_HEADS) rows_rotate(r, nth, head >= GPU_HEADS, rows);
     if (head < GPU_HEADS) {
         query_store(r, c, head, rows);

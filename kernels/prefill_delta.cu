@@ -1,5 +1,6 @@
 /* Reading a prompt: the steps of Gated DeltaNets. They lie between the products of prefill.cu in the same queue of
  * launches. */
+#define PROMPT_QUEUE 1
 #include "prefill_delta_answer.cuh"
 #include "prefill_delta_chain.cuh"
 #include "prefill_delta_chunk.cuh"

@@ -66,6 +66,20 @@ DEV const float *delta_numbers(const struct prompt_worker *r, int nth) {
     return r->w.a->delta.constants + (size_t)nth * (size_t)delta_constants(&d);
 }
 
+/* With several GPUs each has the heads of its own groups, and counts these heads and their channels from 0. The model's
+ * and the session's numbers are those of all heads. Below: what a GPU's value head or channel is there. */
+#if P_GPUS > 1
+DEV int model_head(const struct prompt_worker *r, int head) { return r->a->gpus.gpu * GPU_VALUE_HEADS + head; }
+DEV int model_channel(const struct prompt_worker *r, int channel) {
+    enum { KEYS = GPU_KEY_HEADS * M_KEY_DIM, VALUES = GPU_VALUE_HEADS * M_VALUE_DIM };
+    const int gpu = r->a->gpus.gpu, before = channel < 2 * KEYS ? channel / KEYS * KEYS : 2 * KEYS;
+    return P_GPUS * before + gpu * (channel < 2 * KEYS ? KEYS : VALUES) + channel - before;
+}
+#else
+#define model_head(r, head)       (head)
+#define model_channel(r, channel) (channel)
+#endif
+
 DEV int delta_chunks(const struct prompt_worker *r) { return (r->n_tokens + DELTA_CHUNK - 1) / DELTA_CHUNK; }
 
 /* Where a head's chunk begins. A chunk has `bytes` bytes, and a head's chunks follow one another. */

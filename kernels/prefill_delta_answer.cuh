@@ -150,14 +150,14 @@ DEV void answer_store(const struct prompt_worker *r, const float *gains, const s
 DEV void answer_phase(struct prompt_worker *r, int layer, struct answer_shared *s) {
     const struct delta_layout shape = delta_shape();
     const float *gains = delta_numbers(r, delta_nth(layer)) + delta_norm_offset(&shape);
-    const int n = delta_chunks(r) * M_VALUE_HEADS;
+    const int n = delta_chunks(r) * GPU_VALUE_HEADS;
     const smem full = smem_of(&s->full);
     u32 parity = 0;
     NO_UNROLL
     for (int i = r->w.block; i < n; i += (int)block_count(), parity ^= 1) {
         struct answer x;
         float scale[2];
-        x.head = i % M_VALUE_HEADS, x.chunk = i / M_VALUE_HEADS;
+        x.head = i % GPU_VALUE_HEADS, x.chunk = i / GPU_VALUE_HEADS;
         x.half = r->w.warp / 4, x.tile = x.half ? 7 - r->w.warp : r->w.warp; /* as much for a scheduler's two warps */
         answer_fill(r, &x, s);
         gates_ask(r, &x);

@@ -15,7 +15,7 @@
 #include "mma.cuh"
 #include "prefill_delta.cuh"
 
-enum { CHAIN_ITEMS = M_VALUE_HEADS * VALUE_TILES, CHAIN_K_AT = STAGE_BYTES / 2 };
+enum { CHAIN_ITEMS = GPU_VALUE_HEADS * VALUE_TILES, CHAIN_K_AT = STAGE_BYTES / 2 };
 
 /* This struct lies over the exchange of struct prefill_shared. */
 struct ALIGN(16) chain_shared {
@@ -58,7 +58,7 @@ DEV float *state_at(const struct prompt_worker *r, float *states, int nth, const
     const struct delta_layout d = delta_shape();
     const int column = 16 * it->columns + r->w.lane / 4 + i / 2 * 8;
     const int key = 16 * r->w.warp + 8 * b + r->w.lane % 4 * 2 + i % 2;
-    return column < M_VALUE_DIM ? states + delta_state(&d, nth, it->head, column) + key : 0;
+    return column < M_VALUE_DIM ? states + delta_state(&d, nth, model_head(r, it->head), column) + key : 0;
 }
 
 DEV void state_load(const struct prompt_worker *r, int nth, const struct chain_item *it, struct chain_state *x) {

@@ -366,9 +366,9 @@ DEV void chunk_phase(struct prompt_worker *r, struct chunk_shared *s) {
     const smem full = smem_of(&s->full);
     u32 parity = 0;
     NO_UNROLL
-    for (int i = r->w.block; i < chunks * M_VALUE_HEADS; i += step, parity ^= 1) {
+    for (int i = r->w.block; i < chunks * GPU_VALUE_HEADS; i += step, parity ^= 1) {
         struct chunk_item it;
-        it.head = i % M_VALUE_HEADS, it.chunk = i / M_VALUE_HEADS;
+        it.head = i % GPU_VALUE_HEADS, it.chunk = i / GPU_VALUE_HEADS;
         if (i != r->w.block) {
             fence_slot(); /* copies come where operands were */
             readers_sync();

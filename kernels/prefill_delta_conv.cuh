@@ -13,7 +13,7 @@
 #include "prefill_delta.cuh"
 
 enum {
-    CONV_PARTS = 2 * M_KEY_HEADS + M_VALUE_HEADS, /* heads: q, k, v */
+    CONV_PARTS = 2 * GPU_KEY_HEADS + GPU_VALUE_HEADS, /* heads: q, k, v */
     CONV_BLOCKS = KEY_BLOCKS > VALUE_BLOCKS ? KEY_BLOCKS : VALUE_BLOCKS,
     HEAD_LANES = CONV_BLOCKS <= 2   ? 2
                  : CONV_BLOCKS <= 4 ? 4
@@ -22,9 +22,9 @@ enum {
     WARP_HEADS = LANES / HEAD_LANES,
     CONV_TASKS = (CONV_PARTS + WARP_HEADS - 1) / WARP_HEADS, /* tasks of a chunk: WARP_HEADS heads each */
     PAST = M_TAPS - 1,
-    TAP_QUADS = 8 * M_TAPS / 4,    /* of a lane's channels */
-    GATE_ROWS = 2 * M_VALUE_HEADS, /* a and b of each head */
-    GATE_TILES = 2,                /* tiles of weights in an item, and runs of 8 tokens */
+    TAP_QUADS = 8 * M_TAPS / 4,      /* of a lane's channels */
+    GATE_ROWS = 2 * GPU_VALUE_HEADS, /* a and b of each head */
+    GATE_TILES = 2,                  /* tiles of weights in an item, and runs of 8 tokens */
     GATE_PARTS = (GATE_ROWS + 16 * GATE_TILES - 1) / (16 * GATE_TILES)
 };
 /* The logarithm of a decay goes down to -DECAY_MOST. e^-100 is as good as 0. Without a limit the running sum of a
@@ -53,17 +53,17 @@ struct conv_part {
 
 DEV void conv_part_make(const struct prompt_worker *r, int part, struct conv_part *p) {
     const struct prefill_delta *d = &r->a->delta;
-    const int is_v = part >= 2 * M_KEY_HEADS, is_k = part >= M_KEY_HEADS;
-    const int head = is_v ? part - 2 * M_KEY_HEADS : part % M_KEY_HEADS;
-    p->channel = is_v ? 2 * M_KEY_HEADS * M_KEY_DIM + head * M_VALUE_DIM : part * M_KEY_DIM;
+    const int is_v = part >= 2 * GPU_KEY_HEADS, is_k = part >= GPU_KEY_HEADS;
+    const int head = is_v ? part - 2 * GPU_KEY_HEADS : part % GPU_KEY_HEADS;
+    p->channel = is_v ? 2 * GPU_KEY_HEADS * M_KEY_DIM + head * M_VALUE_DIM : part * M_KEY_DIM;
     p->dim = is_v ? M_VALUE_DIM : M_KEY_DIM, p->blocks = is_v ? VALUE_BLOCKS : KEY_BLOCKS;
     p->chunk_bytes = is_v ? VALUES_BYTES : KEYS_BYTES;
     p->to = (is_v ? d->v : is_k ? d->k : d->q) + chunk_at(head, 0, p->chunk_bytes);
 }
 
-DEV size_t window_at(int nth, int channel) {
+DEV size_t window_at(const struct prompt_worker *r, int nth, int channel) {
     const struct delta_layout d = delta_shape();
-    return (size_t)delta_window(&d, nth, channel);
+    return (size_t)delta_window(&d, nth, model_channel(r, channel));
 }
 
 struct two_quads {
@@ -100,7 +100,7 @@ DEV void past_load(const struct prompt_worker *r, int end, const int n, int chan
 /* Quads of a window of 8 channels. */
 enum { WINDOW_QUADS = 8 * PAST / 4 };
 DEV void window_load(const struct prompt_worker *r, int nth, int channel, float (*x)[8]) {
-    const struct quad *from = (const struct quad *)(r->w.a->delta.window + window_at(nth, channel));
+    const struct quad *from = (const struct quad *)(r->w.a->delta.window + window_at(r, nth, channel));
     UNROLL
     for (int i = 0; i < WINDOW_QUADS; i++) {
         const struct quad v = cached_load128(from + i);
@@ -109,8 +109,8 @@ DEV void window_load(const struct prompt_worker *r, int nth, int channel, float 
             x[j % PAST][j / PAST] = bits_float(quad_word(&v, j % 4));
     }
 }
-DEV void window_store(float *to, int nth, int channel, float (*x)[8]) {
-    struct quad *quads = (struct quad *)(to + window_at(nth, channel));
+DEV void window_store(const struct prompt_worker *r, float *to, int nth, int channel, float (*x)[8]) {
+    struct quad *quads = (struct quad *)(to + window_at(r, nth, channel));
     UNROLL
     for (int i = 0; i < WINDOW_QUADS; i++) {
         u32 v[4];
@@ -142,7 +142,7 @@ DEV void windows_move(struct prompt_worker *r, int nth, int task) {
     prompt_worker_anew(r);
     const struct conv_lane l = conv_lane_make(r, task);
     const int channel = l.channel;
-    const u32 *window = (const u32 *)r->w.a->delta.window + window_at(nth, channel);
+    const u32 *window = (const u32 *)r->w.a->delta.window + window_at(r, nth, channel);
     float x[PAST + 1][8];
     past_load(r, r->n_tokens, PAST + 1, channel, x);
     if (r->n_tokens <= PAST) { /* the window has the rest */
@@ -153,8 +153,8 @@ DEV void windows_move(struct prompt_worker *r, int nth, int task) {
         }
     }
     if (!l.there) return;
-    if (r->a->delta.keep_window) window_store(r->a->delta.keep_window, nth, channel, x);
-    window_store(r->w.a->delta.window, nth, channel, x + 1);
+    if (r->a->delta.keep_window) window_store(r, r->a->delta.keep_window, nth, channel, x);
+    window_store(r, r->w.a->delta.window, nth, channel, x + 1);
 }
 
 /* A thread's share of the taps of a task's channels. taps_ask loads it, and taps_put stores it where all warps find it
@@ -164,8 +164,8 @@ struct tap_share {
 };
 DEV void taps_ask(const struct prompt_worker *r, int nth, int task, struct tap_share *t) {
     const struct delta_layout d = delta_shape();
-    const float *from =
-        delta_numbers(r, nth) + delta_taps_offset(&d) + (size_t)conv_lane_make(r, task).channel * M_TAPS;
+    const float *from = delta_numbers(r, nth) + delta_taps_offset(&d) +
+                        (size_t)model_channel(r, conv_lane_make(r, task).channel) * M_TAPS;
     UNROLL
     for (int first = 0; first < TAP_QUADS; first += READ_WARPS)
         if (first + r->w.warp < TAP_QUADS)
@@ -221,10 +221,10 @@ DEV struct quad *made_at(const struct prompt_worker *r, struct conv_shared *s, i
  * and where there is no channel. */
 DEV void rows_make(const struct prompt_worker *r, struct conv_shared *s, int task, int token, int there,
                    float (*y)[8]) {
-    const int part = task * WARP_HEADS + r->w.lane / HEAD_LANES, normed = part < 2 * M_KEY_HEADS;
-    const float scale = part < M_KEY_HEADS ? rsqrt_approx((float)M_KEY_DIM) : 1;
+    const int part = task * WARP_HEADS + r->w.lane / HEAD_LANES, normed = part < 2 * GPU_KEY_HEADS;
+    const float scale = part < GPU_KEY_HEADS ? rsqrt_approx((float)M_KEY_DIM) : 1;
     float factor[8];
-    if (task * WARP_HEADS < 2 * M_KEY_HEADS) {
+    if (task * WARP_HEADS < 2 * GPU_KEY_HEADS) {
         UNROLL
         for (int i = 0; i < 8; i++) {
             float sum = 0;
@@ -371,7 +371,7 @@ struct gate_numbers {
 };
 DEV struct gate_numbers gate_numbers_ask(const struct prompt_worker *r, int nth, int row) {
     const float *numbers = delta_numbers(r, nth);
-    const int head = row < GATE_ROWS ? row / 2 : 0;
+    const int head = model_head(r, row < GATE_ROWS ? row / 2 : 0);
     struct gate_numbers n;
     n.rate = const_loadf(numbers + head), n.bias = const_loadf(numbers + M_VALUE_HEADS + head);
     return n;
@@ -387,7 +387,7 @@ DEV void gate_store(const struct prompt_worker *r, const struct gate_numbers *n,
 
 DEV const u16 *gate_weights(const struct prompt_worker *r, int nth) {
     const struct delta_layout shape = delta_shape();
-    return r->w.a->delta.gates + delta_gate(&shape, nth, 0, 0);
+    return r->w.a->delta.gates + delta_gate(&shape, nth, model_head(r, 0), 0);
 }
 
 /* All warps make the gates of GATE_TILES tiles of weights from `tile` on, and of as many runs of 8 tokens from `token`

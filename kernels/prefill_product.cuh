@@ -174,17 +174,17 @@ DEV int qkv_column(int row, int local) {
 }
 
 #if M_DELTA
-/* Column of mix: q, k, v, z of all groups. */
+/* Column of mix: q, k, v, z of all groups of this GPU. */
 DEV int mix_column(int row, int local) {
     const int sm = row / P_MIX_ROW_TILES, group = sm / P_GROUP_SMS;
     int at = row % P_MIX_ROW_TILES * TILE_ROWS + local;
     if (at >= P_MIX_ROWS || group >= GPU_GROUPS) return -1;
     at += sm % P_GROUP_SMS * P_MIX_ROWS;
     if (at < 2 * P_GROUP_KEY)
-        return at / P_GROUP_KEY * M_KEY_HEADS * M_KEY_DIM + group * P_GROUP_KEY + at % P_GROUP_KEY;
+        return at / P_GROUP_KEY * GPU_KEY_HEADS * M_KEY_DIM + group * P_GROUP_KEY + at % P_GROUP_KEY;
     at -= 2 * P_GROUP_KEY;
     if (at >= 2 * P_GROUP_VALUE) return -1;
-    return 2 * M_KEY_HEADS * M_KEY_DIM + at / P_GROUP_VALUE * M_VALUE_HEADS * M_VALUE_DIM + group * P_GROUP_VALUE +
+    return 2 * GPU_KEY_HEADS * M_KEY_DIM + at / P_GROUP_VALUE * GPU_VALUE_HEADS * M_VALUE_DIM + group * P_GROUP_VALUE +
            at % P_GROUP_VALUE;
 }
 #endif
@@ -413,17 +413,17 @@ DEV void parts_give(struct prompt_worker *r, int phase, const struct item *it, c
     }
 }
 
-/* Loads the products of all GPUs for the block of 64 tokens at hand, and adds them up. */
+/* Loads the products of all GPUs for the block of 64 tokens at hand, and adds them up. Beyond the last row tile, or the
+ * last token, they may be any. */
 DEV void parts_take(const struct prompt_worker *r, int phase, const struct item *it, float *d) {
+    const int row = it->row < product_row_tiles(phase) ? it->row : 0, last = (r->n_tokens - 1) / ATOM_TOKENS;
     UNROLL
     for (int j = 0; j < BLOCK_TOKENS / ATOM_TOKENS; j++) {
-        const int atom = it->token / ATOM_TOKENS + j;
-        const int there = it->row < product_row_tiles(phase) && atom * ATOM_TOKENS < r->n_tokens;
+        const int atom = it->token / ATOM_TOKENS + j < last ? it->token / ATOM_TOKENS + j : last;
         d[4 * j] = d[4 * j + 1] = d[4 * j + 2] = d[4 * j + 3] = 0;
         UNROLL
         for (int g = 0; g < P_GPUS; g++) {
-            const float *from = r->a->parts[r->a->gpus.gpu] + part_at(r, phase, g, it->row, atom);
-            if (!there) continue;
+            const float *from = r->a->parts[r->a->gpus.gpu] + part_at(r, phase, g, row, atom);
             const struct quad q = own_load128((const struct quad *)from);
             d[4 * j] += bits_float(q.x), d[4 * j + 1] += bits_float(q.y);
             d[4 * j + 2] += bits_float(q.z), d[4 * j + 3] += bits_float(q.w);

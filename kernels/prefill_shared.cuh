@@ -39,8 +39,8 @@ enum {
     GATED_COLUMNS = GPU_GROUPS * P_DOWN_K_TILES * TILE_K,
     QKV_COLUMNS = (GPU_HEADS * (1 + M_GATED) + 2 * GPU_KV_HEADS) * M_HEAD_DIM, /* q, gates, k, v */
 #if M_DELTA
-    CHANNELS = 2 * M_KEY_HEADS * M_KEY_DIM + M_VALUE_HEADS * M_VALUE_DIM, /* of a convolution: q, k, v */
-    MIX_COLUMNS = CHANNELS + M_VALUE_HEADS * M_VALUE_DIM,                 /* and z */
+    CHANNELS = 2 * GPU_KEY_HEADS * M_KEY_DIM + GPU_VALUE_HEADS * M_VALUE_DIM, /* of a convolution: q, k, v */
+    MIX_COLUMNS = CHANNELS + GPU_VALUE_HEADS * M_VALUE_DIM,                   /* and z */
     MIX_WIDTH = MIX_COLUMNS + CHANNELS, /* of a token's row: rounded values; what rounding left over, but not of z */
 #endif
     SSQ_SLOTS = P_GROUP_SMS * P_OUT_ROW_TILES /* the most sums of squares that a token has: ssq_slots */

@@ -72,11 +72,15 @@ enum { LAYER_PHASES = TAPE_HEAD };
 
 /* ---- several GPUs ---- */
 
-/* SMs, groups, heads and KV heads of each GPU. */
+/* SMs, groups, heads and KV heads of each GPU; and of Gated DeltaNets, key heads and value heads. */
 enum {
     GPU_SMS = P_SMS / P_GPUS,
     GPU_GROUPS = P_GROUPS / P_GPUS,
     GPU_HEADS = M_HEADS / P_GPUS,
+#if M_DELTA
+    GPU_KEY_HEADS = M_KEY_HEADS / P_GPUS,
+    GPU_VALUE_HEADS = M_VALUE_HEADS / P_GPUS,
+#endif
     GPU_KV_HEADS = M_KV_HEADS / P_GPUS
 };
 
@@ -132,7 +136,8 @@ struct gpu_shared {
 };
 DEV const struct gpu_shared *gpus_of(const struct block_shared *s) { return (const struct gpu_shared *)s; }
 
-/* A launch of prefill.cu is told in its arguments, whose first member `a` is. */
+/* A launch of a prompt's queue (the program says PROMPT_QUEUE 1) is told in its arguments, whose first member `a`
+ * is. */
 #if PROMPT_QUEUE && P_GPUS > 1
 DEV const struct gpu_args *gpus_told(const struct worker *w) { return &((const struct prefill_args *)w->a)->gpus; }
 #else

@@ -263,8 +263,9 @@ static enum reel_status check_scratch(const struct plan *p, struct reel_error *e
     const struct plan_delta *d = &p->delta;
     const int head = p->head_dim, q = p->n_heads / p->n_gpus * head,
               qkv = q * (t->gate_dim ? 2 : 1) + 2 * (p->n_kv_heads / p->n_gpus) * head;
-    const int values = d->value_heads * d->value_dim, keys = d->key_heads * d->key_dim;
-    const int asked = d->value_heads * d->key_dim; /* rows that value heads do not share */
+    const int heads = d->value_heads / p->n_gpus, values = heads * d->value_dim,
+              keys = d->key_heads / p->n_gpus * d->key_dim;
+    const int asked = heads * d->key_dim; /* rows that value heads do not share */
     const struct {
         const char *what;
         uint64_t at, end;
@@ -283,12 +284,11 @@ static enum reel_status check_scratch(const struct plan *p, struct reel_error *e
         { "queries", s->delta.q, s->delta.k, 2 * keys },
         { "keys", s->delta.k, s->delta.v, 2 * keys },
         { "values", s->delta.v, s->delta.gates, 2 * values },
-        { "gates", s->delta.gates, s->delta.decay, 8 * d->value_heads },
-        { "decays", s->delta.decay, s->delta.kept, 8 * d->value_heads },
+        { "gates", s->delta.gates, s->delta.decay, 8 * heads },
+        { "decays", s->delta.decay, s->delta.kept, 8 * heads },
         { "weights of keys", s->delta.w, s->delta.u, 2 * asked },
         { "weighted values", s->delta.u, s->delta.asked, 4 * values },
-        { "products of queries", s->delta.asked, s->delta.learned,
-          4 * DELTA_CHUNK * d->value_heads },
+        { "products of queries", s->delta.asked, s->delta.learned, 4 * DELTA_CHUNK * heads },
         { "what is learned", s->delta.learned, s->delta.states, 4 * values },
         { "states", s->delta.states, s->bytes, 2 * values * d->key_dim / DELTA_CHUNK },
     };

@@ -62,7 +62,7 @@ static void common_parts(struct part parts[PARTS], struct plan_scratch *s, const
     const int groups = t->n_groups / p->n_gpus * TILE_K;
     const int out = groups * t->segment[TAPE_OUT].k_tiles;
     /* mix has all rows but z's twice: rounded, and what rounding left over */
-    const int mix = t->n_groups * (2 * plan_mix_rows(t) - t->group_value);
+    const int mix = t->n_groups / p->n_gpus * (2 * plan_mix_rows(t) - t->group_value);
     const int rows = int_max(heads * p->head_dim, mix);
     /* slots of row tiles; SMs whose rows do not fill their tiles have more than hidden needs */
     const int slots = t->group_sms * t->segment[TAPE_OUT].row_tiles;
@@ -82,9 +82,10 @@ static void common_parts(struct part parts[PARTS], struct plan_scratch *s, const
 
 /* The parts of struct prefill_delta; n is a multiple of a chunk (DELTA_CHUNK). */
 static void delta_parts(struct part parts[DELTA_PARTS], struct plan_scratch *s,
-                        const struct plan_delta *d, uint64_t n) {
-    const uint64_t key = (uint64_t)d->key_dim, heads = (uint64_t)d->value_heads,
-                   keys = (uint64_t)d->key_heads * key,
+                        const struct plan *p, uint64_t n) {
+    const struct plan_delta *d = &p->delta;
+    const uint64_t key = (uint64_t)d->key_dim, heads = (uint64_t)(d->value_heads / p->n_gpus),
+                   keys = (uint64_t)(d->key_heads / p->n_gpus) * key,
                    values = heads * (uint64_t)(plan_ceil(d->value_dim, TILE_K) * TILE_K);
     const struct part all[DELTA_PARTS] = {
         { &s->delta.q, keys * 2 * n },
@@ -106,7 +107,7 @@ void plan_prefill_scratch(struct plan_scratch *s, const struct plan *p, int n_to
     enum { ALIGN = 1024 }; /* an atom of activations */
     struct part parts[PARTS + DELTA_PARTS];
     common_parts(parts, s, p, (uint64_t)n_tokens);
-    delta_parts(parts + PARTS, s, &p->delta, (uint64_t)n_tokens);
+    delta_parts(parts + PARTS, s, p, (uint64_t)n_tokens);
     s->bytes = 0;
     for (int i = 0; i < PARTS + DELTA_PARTS; i++) {
         *parts[i].at = s->bytes;
@@ -133,7 +134,6 @@ static int tokens_that_fit(const struct plan *p, const struct model_config *c, i
 /* Why these kernels cannot read this model's prompts on this GPU; NULL: they can. */
 static const char *refusal(const struct plan *p) {
     const struct plan_delta *d = &p->delta;
-    if (p->n_gpus > 1 && d->n_layers) return "is for one GPU where layers are DeltaNets";
     if (p->copy == 0) return "needs compute capability 8.0 or more";
     if (p->head_dim != 64 && p->head_dim != 128 && p->head_dim != 256)
         return "needs a head_dim of 64, 128 or 256";

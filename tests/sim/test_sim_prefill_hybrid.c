@@ -23,16 +23,18 @@ enum { N_IDS = 304, N_AFTER = 2, NEAR = 8 };
 
 struct setting {
     const char *options;
-    int n_sms, compute;
+    int n_sms, compute; /* SMs of all GPUs */
+    int n_gpus;         /* that share the model */
 };
 
-/* wgmma's way, mma's way with SMs that are no part of the plan, cp.async */
+/* wgmma's way, mma's way with SMs that are no part of the plan, cp.async; two GPUs */
 static const struct setting settings[] = {
-    { "n_groups=2,group_sms=2,warps=4", 4, 90 },
-    { "n_groups=1,group_sms=3,warps=4", 5, 100 },
-    { "n_groups=2,group_sms=1,warps=4", 3, 86 },
+    { "n_groups=2,group_sms=2,warps=4", 4, 90, 1 },
+    { "n_groups=1,group_sms=3,warps=4", 5, 100, 1 },
+    { "n_groups=2,group_sms=1,warps=4", 3, 86, 1 },
+    { "n_groups=2,group_sms=2,warps=4", 4, 90, 2 },
 };
-enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings) };
+enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings), ON_TWO = N_SETTINGS - 1 };
 
 struct rig {
     const struct setting *setting;
@@ -115,8 +117,10 @@ static void rig_load(struct rig *r, const char *more) {
 /* n positions of the reference */
 static void rig_open(struct rig *r, const struct setting *s, int n, const char *more) {
     *r = (struct rig){ .setting = s, .gpu = sim_gpu_controls(), .n = n };
-    r->gpu.cuda->gpu.n_sms = s->n_sms, r->gpu.cuda->gpu.compute = s->compute;
+    r->gpu.cuda->gpu.n_sms = s->n_sms / s->n_gpus, r->gpu.cuda->gpu.compute = s->compute;
+    r->gpu.cuda->gpu.n_devices = s->n_gpus;
     sim_model_open(&r->m, "q35-p");
+    if (s->n_gpus > 1) r->m.device = "gpu:all";
     for (int i = 0; i < N_IDS; i++)
         ids[i] = (i * 37 + i * i % 11 + 11) % 300;
     reference_make(r);
@@ -204,9 +208,10 @@ static void prompts_of_every_length_match_the_reference(void **state) {
 static void prompts_may_begin_anywhere(void **state) {
     (void)state;
     static const int lengths[] = { 3, 1, 64, 2, 61, 4, 7, 30, 5 };
-    static const char *const options[] = { "", ",launch_tokens=23", ",prefill_from=9" };
-    const struct share share = share_of("hybrid-places", 3);
-    for (int i = 0; i < 3; i++) {
+    static const char *const options[N_SETTINGS] = { "", ",launch_tokens=23", ",prefill_from=9",
+                                                     ",launch_tokens=23" };
+    const struct share share = share_of("hybrid-places", N_SETTINGS);
+    for (int i = 0; i < N_SETTINGS; i++) {
         if (!share_has(share, i)) continue;
         struct rig r;
         rig_open(&r, &settings[i], 180, options[i]);
@@ -235,14 +240,13 @@ static float *state_of(struct rig *r, struct reel_session *session, int n, bool 
     return values;
 }
 
-static void states_are_those_of_decoding(void **state) {
-    (void)state;
+static void check_states(const struct setting *s) {
     static const int lengths[] = { 2, 5, 64, 65, 66, 130 };
     enum { LENGTHS = sizeof lengths / sizeof *lengths };
     float *read[LENGTHS][2], *decoded[LENGTHS][2];
     struct rig r;
     double most = 0;
-    rig_open(&r, &settings[0], 1, "");
+    rig_open(&r, s, 1, "");
     for (int way = 0; way < 2; way++) {
         float *(*to)[2] = way ? decoded : read;
         rig_load(&r, way ? ",prefill_from=0" : "");
@@ -266,6 +270,12 @@ static void states_are_those_of_decoding(void **state) {
     }
     printf("states are off by %.4f at most\n", most);
     rig_close(&r);
+}
+
+static void states_are_those_of_decoding(void **state) {
+    (void)state;
+    check_states(&settings[0]);
+    check_states(&settings[ON_TWO]);
 }
 
 /* Decoding begins with what the prompt's layers left, whoever has read another prompt since; asking
@@ -362,11 +372,10 @@ static void what_is_no_number_in_one_prompt_stays_there(void **state) {
     rig_close(&r);
 }
 
-static void any_schedule_gives_the_same_bits(void **state) {
-    (void)state;
+static void try_schedules(const struct setting *s) {
     enum { N = 75 };
     struct rig r;
-    rig_open(&r, &settings[0], N + N_AFTER, "");
+    rig_open(&r, s, N + N_AFTER, "");
     const size_t bytes = (size_t)r.m.vocab * sizeof(float);
     float *logits = malloc(bytes), *first = malloc(bytes);
     struct reel_session *session = session_open(&r);
@@ -380,6 +389,12 @@ static void any_schedule_gives_the_same_bits(void **state) {
     reel_session_close(session);
     free(logits), free(first);
     rig_close(&r);
+}
+
+static void any_schedule_gives_the_same_bits(void **state) {
+    (void)state;
+    try_schedules(&settings[0]);
+    try_schedules(&settings[ON_TWO]);
 }
 
 int main(void) {

@@ -47,6 +47,22 @@ static void tell_of_all(struct cuda_shared_args *s, int gpu, const struct decode
     }
 }
 
+static void make_own_delta(const struct backend *b, struct prefill_delta *d, int g) {
+    d->q = on(b, d->q, g);
+    d->k = on(b, d->k, g);
+    d->v = on(b, d->v, g);
+    d->gates = on(b, d->gates, g);
+    d->decay = on(b, d->decay, g);
+    d->kept = on(b, d->kept, g);
+    d->w = on(b, d->w, g);
+    d->u = on(b, d->u, g);
+    d->asked = on(b, d->asked, g);
+    d->learned = on(b, d->learned, g);
+    d->states = on(b, d->states, g);
+    d->keep_state = on(b, d->keep_state, g);
+    d->keep_window = on(b, d->keep_window, g);
+}
+
 /* A GPU counts its own groups alone, and its SMs' tapes from its own first one. */
 void **cuda_share_prefill(void *user, int g) {
     struct cuda_shared_prefill *s = user;
@@ -62,10 +78,19 @@ void **cuda_share_prefill(void *user, int g) {
     own->qkv = on(b, own->qkv, g);
     own->attention = on(b, own->attention, g);
     own->gated = on(b, own->gated, g);
+    make_own_delta(b, &own->delta, g);
     own->gpus = s->all.gpus;
     for (int i = 0; i < b->gpu.n; i++)
         own->parts[i] = on(b, s->prefill->parts[0], i);
     s->arguments[0] = own, s->arguments[1] = s->phase, s->arguments[2] = s->layer;
+    return s->arguments;
+}
+
+void **cuda_share_short(void *user, int g) {
+    struct cuda_shared_prefill *s = user;
+    (void)cuda_share_prefill(user, g);
+    s->own.decode.tape = cuda_pointer(cuda_share_tape(s->all.b, g));
+    s->arguments[1] = &s->all.gpus;
     return s->arguments;
 }
 

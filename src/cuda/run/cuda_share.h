@@ -31,8 +31,10 @@ struct cuda_shared_prefill {
     void *arguments[3];
 };
 
-/* For struct cuda_launch, as cuda_share_args. */
+/* For struct cuda_launch, as cuda_share_args; the second for short.cu, whose blocks are counted
+ * through all GPUs. */
 void **cuda_share_prefill(void *user, int g);
+void **cuda_share_short(void *user, int g);
 
 /* Where SM 0's tape would lie on GPU g, if the tapes of the GPUs before it came before its own. */
 cu_address cuda_share_tape(const struct backend *b, int g);
