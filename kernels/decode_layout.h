@@ -64,7 +64,8 @@ struct decode_block {
 };
 
 /* Bytes of struct gpu_shared (shared.cuh), with several GPUs. */
-TAPE_FN int gpus_shared_bytes(const struct decode_block *b) { return b->gpus > 1 ? 64 : 0; }
+enum { GPUS_SHARED_BYTES = 64 };
+TAPE_FN int gpus_shared_bytes(const struct decode_block *b) { return b->gpus > 1 ? GPUS_SHARED_BYTES : 0; }
 
 /* Bytes of the partial attention of all warps. */
 TAPE_FN int attention_o_bytes(const struct decode_block *b) {

@@ -56,12 +56,6 @@ DEV struct tile_where tile_where(int i, int warp_rows, const int half) {
     return at;
 }
 
-/* The operand of one of a half tile's two k tiles, whose lower 8 rows are zeros. */
-DEV struct quad half_operand(struct quad codes, const int second) {
-    const struct quad a = { second ? codes.z : codes.x, 0, second ? codes.w : codes.y, 0 };
-    return a;
-}
-
 /* The operand of such a tile for its k tile k. */
 DEV struct quad warp_operand(const int format, struct quad codes, const struct tile_where *at, int k) {
     return at->both ? half_operand(codes, k > at->k) : tile_operand(format, codes);

@@ -13,6 +13,9 @@
  * The residual stream is cut into units. A unit is a k tile (16 columns) of an atom (8 tokens), and one warp of one
  * SM owns it.
  *
+ * Owners are SMs of all GPUs, where several share the model: what they make goes to all of them, and a partial sum to
+ * the GPU of its owner. All other exchanges are those of a group, whose SMs are on one GPU.
+ *
  * Each arrow of this list has one buffer. One is enough if no block overwrites words of layer l before all their
  * readers have taken them. A block publishes its results for a run of atoms (those that go through a product
  * together) after all its warps have taken the input of that run's products, and the whole input of the phases
@@ -83,12 +86,12 @@ DEV void unit_publish(const struct short_worker *b, const struct unit_gains *gai
     for (int i = 0; i < 2; i++) {
         const float v = h[2 * i] * gains->g[i], w = h[2 * i + 1] * gains->g[i];
         const u32 both = bf16_pair(v, w), rest = bf16_pair(v - bf16_low(both), w - bf16_high(both));
-        word_store(x + b->w.lane * 2 + i, word_x(transpose8(both), transpose8(rest), b->w.epoch));
+        word_tell(&b->w, x + b->w.lane * 2 + i, word_x(transpose8(both), transpose8(rest), b->w.epoch));
     }
     UNROLL
     for (int i = 0; i < 2; i++) {
         const float sum = xor_sum(h[i] * h[i] + h[2 + i] * h[2 + i], 4, LANES);
-        if (b->w.lane < 4) word_store(ssq + unit_token(b) + i, word_make(float_bits(sum), b->w.epoch));
+        if (b->w.lane < 4) word_tell(&b->w, ssq + unit_token(b) + i, word_make(float_bits(sum), b->w.epoch));
     }
 }
 
@@ -129,13 +132,24 @@ DEV void unit_add(struct short_worker *b, int which, enum wait_kind kind) {
     }
 }
 
+/* Stores a word of h on all GPUs. `to` is its place on this one. */
+DEV void h_store(const struct short_worker *b, u32 *to, u32 word) {
+#if P_GPUS > 1
+    const struct prefill_args *a = b->a;
+    UNROLL
+    for (int g = 0; g < P_GPUS; g++) /* h lies as far from parts on all */
+        plain_store32((u32 *)((u8 *)to + ((u8 *)a->parts[g] - (u8 *)a->parts[a->gpus.gpu])), word);
+#else
+    (void)b, plain_store32(to, word);
+#endif
+}
 /* Writes h to memory, where the head finds it. */
 DEV void unit_store(const struct short_worker *b) {
     UNROLL
     for (int i = 0; i < 4; i++) {
         const int token = unit_token(b) + i % 2;
         u32 *to = (u32 *)b->a->h + (size_t)token * M_HIDDEN + unit_column(b) + i / 2 * 8;
-        if (b->unit_atom >= 0 && token < b->n_tokens) plain_store32(to, float_bits(b->h[i]));
+        if (b->unit_atom >= 0 && token < b->n_tokens) h_store(b, to, float_bits(b->h[i]));
     }
 }
 
@@ -147,7 +161,7 @@ DEV void unit_store(const struct short_worker *b) {
     do {                                                                                                               \
         if (!(wide)) tiles_take(&(b)->w, t, PRELOAD(S), P_##S##_FORMAT);                                               \
     } while (0)
-#define SEGMENT(S) P_##S##_WARP_ROWS, P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_ROW_TILES, P_##S##_FORMAT
+#define SEGMENT(S) P_##S##_WARP_ROWS, P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_ROW_TILES, P_##S##_HALF, P_##S##_FORMAT
 #define PHASE_READ(b, t, wide, S)                                                                                      \
     do {                                                                                                               \
         if (wide)                                                                                                      \
@@ -219,7 +233,7 @@ DEV void short_produce(struct worker *w) {
     if (!w->dead) l2_prefetch(p.src, P_HEAD_BYTES < HEAD_AHEAD ? P_HEAD_BYTES : HEAD_AHEAD);
 }
 
-DEV void short_worker_make(struct short_worker *b, const struct prefill_args *args) {
+DEV void short_worker_make(struct short_worker *b, const struct prefill_args *args, const struct gpu_args *gpus) {
     u8 *base = shared_base();
     struct worker *w = &b->w;
     b->a = args, w->a = &args->decode;
@@ -228,6 +242,11 @@ DEV void short_worker_make(struct short_worker *b, const struct prefill_args *ar
     const int thread = (int)shuffle_xor(thread_index(), 0);
     w->warp = thread / LANES, w->lane = thread % LANES;
     w->block = (int)shuffle_xor(block_index(), 0);
+#if P_GPUS > 1
+    w->block += (int)shuffle_xor((u32)gpus->gpu, 0) * GPU_SMS;
+#else
+    (void)gpus;
+#endif
     w->group = w->block / P_GROUP_SMS, w->member = w->block % P_GROUP_SMS;
     w->full = smem_of(w->s->full), w->empty = smem_of(w->s->empty);
     w->slot = 0, w->parity = 0;
@@ -240,10 +259,10 @@ DEV void short_worker_make(struct short_worker *b, const struct prefill_args *ar
     b->turn = 0;
 }
 
-/* All of a launch. */
-DEV void short_launch(const struct prefill_args *args) {
+/* All of a launch. gpus: as the kernel's parameter, with several GPUs. */
+DEV void short_launch(const struct prefill_args *args, const struct gpu_args *gpus) {
     struct short_worker b;
-    short_worker_make(&b, args);
+    short_worker_make(&b, args, gpus);
 #if defined(T_ABSENT)
     if (b.w.block == T_ABSENT) return; /* a fault on purpose: everybody else waits for this block */
 #endif
@@ -254,6 +273,9 @@ DEV void short_launch(const struct prefill_args *args) {
         b.w.s->end = 0;
         mbar_init_done();
     }
+#if P_GPUS > 1
+    gpus_keep(b.w.s, gpus);
+#endif
     attention_prepare(&b);
     block_sync();
     if (b.w.warp < P_WARPS) {

@@ -3,7 +3,10 @@
 #define SHORT_FAR 1
 #include "short.cuh"
 
-KERNEL(P_THREADS) prefill_short(const PARAMETER struct prefill_args args, int phase, int layer) {
-    (void)phase, (void)layer;
-    short_launch(&args);
+KERNEL(P_THREADS) prefill_short(const PARAMETER struct prefill_args args GPUS_PARAMETER) {
+#if P_GPUS > 1
+    short_launch(&args, &gpus);
+#else
+    short_launch(&args, 0);
+#endif
 }

@@ -26,9 +26,10 @@ enum {
     SHORT_TILE_WORDS = 64    /* exchange words of 16 rows by 8 tokens */
 };
 
-/* Bytes of a block's struct block_shared, without the ring. kv_heads: of a group. kv_form: enum kv_codes. */
+/* Bytes of a block's struct block_shared, without the ring. kv_heads: of a group. kv_form: enum kv_codes. gpus: how
+ * many share the model. */
 TAPE_FN int short_shared_bytes(const struct tape_shape *t, int kv_heads, int head_dim, int kv_form, int atoms,
-                               int ring_slots) {
+                               int ring_slots, int gpus) {
     const int runs = (atoms + 1) / 2; /* of 16 tokens: pieces of K and V */
     /* partial sums of one phase, and what attention needs there to merge its warps' results */
     int bytes = (t->warps - 1) * (head_dim / TILE_K + 1) * SHORT_SUM_BYTES / 2;
@@ -37,7 +38,8 @@ TAPE_FN int short_shared_bytes(const struct tape_shape *t, int kv_heads, int hea
         const int n = g->row_tiles * SHORT_PAIR(atoms) * g->k_parts * SHORT_SUM_BYTES;
         if (n > bytes) bytes = n;
     }
-    int at = 2 * bytes;                                             /* part */
+    int at = gpus > 1 ? GPUS_SHARED_BYTES : 0;                      /* others */
+    at += 2 * bytes;                                                /* part */
     at += t->segment[TAPE_OUT].k_tiles * atoms * SHORT_INPUT_BYTES; /* q */
     at += kv_heads * runs * (int)kv_piece_bytes(0, head_dim);       /* k, v */
     at += kv_form ? kv_heads * runs * KV_SCALES_BYTES : 0;          /* kv_scale */

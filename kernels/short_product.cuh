@@ -12,14 +12,15 @@
 #include "short_shared.cuh"
 
 /* TILES: tiles of a warp in a phase. PRELOAD: those that it takes into registers before its input arrives. */
-#define TILES(S)   (P_##S##_WARP_ROWS * P_##S##_WARP_K / TILE_PARTS(P_##S##_FORMAT))
+#define TILES(S)   (P_##S##_WARP_ROWS * P_##S##_WARP_K / TILE_PARTS(P_##S##_FORMAT) - P_##S##_HALF * P_##S##_WARP_K / 2)
 #define PRELOAD(S) (TILES(S) < PRELOAD_TILES ? TILES(S) : PRELOAD_TILES)
 /* Row tiles of a warp at most; the warp holds their sums. */
 enum { MOST_ROWS = MAX(MAX(P_QKV_WARP_ROWS, P_OUT_WARP_ROWS), MAX(P_GATE_UP_WARP_ROWS, P_DOWN_WARP_ROWS)) };
 /* MOST_ATOMS: atoms of a run at most. A warp takes its input in parts: NARROW_K and WIDE_K are the k tiles of a part
  * at most, TAKE_FRAGMENTS its fragments. A narrow run whose tiles, sums and two parts would be more than MOST_QUADS of
- * four registers each takes FEW_K at most, because the compiler would put what does not fit aside. */
-enum { MOST_ATOMS = WIDE, NARROW_K = 6, FEW_K = 4, MOST_QUADS = 44, WIDE_K = 2 };
+ * four registers each takes FEW_K at most, because the compiler would put what does not fit aside; with several GPUs
+ * waiting takes some, too. */
+enum { MOST_ATOMS = WIDE, NARROW_K = 6, FEW_K = 4, MOST_QUADS = P_GPUS > 1 ? 40 : 44, WIDE_K = 2 };
 enum { TAKE_FRAGMENTS = MAX(NARROW_K * PAIR, WIDE_K *WIDE) };
 
 /* ---- the norm's scale ---- */
@@ -121,16 +122,18 @@ DEV void gate_up_finish(const struct short_worker *b, const float *d, int row, i
         word_store(to + word_of(column, token), word_make(both, b->w.epoch));
 }
 
-/* Publishes partial sums. A word has one row of two tokens and lies where the lane that owns both will read it. */
+/* Gives partial sums to the unit's owner (unit_embed). A word has one row of two tokens and lies where the lane that
+ * owns both will read it. */
 DEV void sums_finish(const struct short_worker *b, const float *d, int row, int atom, int which) {
     u64 *to = b->w.a->words + S_SUMS + (which * P_GROUPS + b->w.group) * VECTOR_WORDS;
     UNROLL
     for (int i = 0; i < 2; i++) {
         const int local = row * TILE_ROWS + 8 * i + b->w.lane / 4, hidden = b->w.member * P_OUT_ROWS + local;
-        const int lane = hidden % 8 * 4 + b->w.lane % 4, tile = hidden / TILE_K;
+        const int lane = hidden % 8 * 4 + b->w.lane % 4, tile = hidden / TILE_K, unit = atom * H_TILES + tile;
         if (local < P_OUT_ROWS && hidden < M_HIDDEN)
-            word_store(to + ((tile * ATOMS + atom) * LANES + lane) * 2 + hidden % TILE_K / 8,
-                       word_make24(d[2 * i], d[2 * i + 1], b->w.epoch));
+            word_give(&b->w, unit % P_SMS / GPU_SMS,
+                      to + ((tile * ATOMS + atom) * LANES + lane) * 2 + hidden % TILE_K / 8,
+                      word_make24(d[2 * i], d[2 * i + 1], b->w.epoch));
     }
 }
 
@@ -203,11 +206,12 @@ DEV void sums_clear(struct sums *s, const int rows, const int some) {
     for (int i = 0; i < rows * some * 4; i++)
         s->d[i / 4 / some][i / 4 % some][i % 4] = 0;
 }
-/* Multiplies one k tile: the warp's rows by a run of atoms. f is not used for out, whose input lies in shared memory.
- * An operand is two neighbouring registers, and a fragment's two words are not neighbours. An `or` with a 0 that the
- * compiler does not know moves them together once; a plain copy would be made again for every row. */
-DEV void sums_add(const struct short_worker *b, struct sums *s, int phase, const struct quad *row, const int rows,
-                  const struct fragment *f, int k, int atom, const int some) {
+/* Multiplies one k tile: `rows` of the warp's rows, from `first` on, by a run of atoms. f is not used for out, whose
+ * input lies in shared memory. An operand is two neighbouring registers, and a fragment's two words are not neighbours.
+ * An `or` with a 0 that the compiler does not know moves them together once; a plain copy would be made again for every
+ * row. */
+DEV void sums_add(const struct short_worker *b, struct sums *s, int phase, const struct quad *row, const int first,
+                  const int rows, const struct fragment *f, int k, int atom, const int some) {
     const int split = phase == TAPE_QKV || phase == TAPE_GATE_UP;
     UNROLL
     for (int a = 0; a < some; a++) {
@@ -218,11 +222,11 @@ DEV void sums_add(const struct short_worker *b, struct sums *s, int phase, const
             x.low = f[a].q.x | b->w.zero, x.high = f[a].q.z | b->w.zero;
         UNROLL
         for (int r = 0; r < rows; r++)
-            tile_mma(s->d[r][a], row[r], x.low, x.high);
+            tile_mma(s->d[first + r][a], row[r], x.low, x.high);
         if (split) x.low = rest_of(f[a].q.y), x.high = rest_of(f[a].q.w);
         UNROLL
         for (int r = 0; split && r < rows; r++)
-            tile_mma(s->d[r][a], row[r], x.low, x.high);
+            tile_mma(s->d[first + r][a], row[r], x.low, x.high);
     }
 }
 /* What two columns of B are of the same input: of a normed vector the second is what rounding left over. */
@@ -293,6 +297,19 @@ DEV void sums_give(const struct short_worker *b, const struct sums *s, const int
     }
 }
 
+/* ---- half tiles (tape.h) ---- */
+
+/* How many tiles a warp's `rows` row tiles of warp_k k tiles are, and which of them has row tile r of k tile k. A half
+ * tile has both k and the k tile beside it. */
+DEV int warp_tiles(const int rows, const int warp_k, const int half, const int format) {
+    return rows * warp_k / TILE_PARTS(format) - half * warp_k / 2;
+}
+DEV int warp_tile(const int k, const int r, const int rows, const int half) {
+    const int full = rows - 1;
+    if (!half) return k * rows + r;
+    return k / 2 * (2 * full + 1) + (r == full ? 2 * full : k % 2 * full + r);
+}
+
 /* ---- narrow runs ---- */
 
 /* Ask and wait for k tiles [first, first + most) of a narrow run, which is the whole launch. */
@@ -312,12 +329,13 @@ DEV void narrow_wait(struct short_worker *b, struct fragment *f, const struct in
 /* Does a phase for few tokens, one narrow run. t holds the first `preload` tiles of weights; the rest comes from the
  * ring. */
 DEV void narrow_read(struct short_worker *b, int phase, const struct held *t, const int preload, const int rows,
-                     const int warp_k, const int k_parts, const int row_tiles, const int format) {
-    const int of_tile = TILE_PARTS(format); /* k tiles that a tile has; each part of the input has whole ones */
-    const int is_x = phase == TAPE_QKV || phase == TAPE_GATE_UP, tiles = rows * warp_k / of_tile;
+                     const int warp_k, const int k_parts, const int row_tiles, const int half, const int format) {
+    const int of_tile =
+        TILE_PARTS(format); /* k tiles that a tile has; each part of the input has those of whole ones */
+    const int is_x = phase == TAPE_QKV || phase == TAPE_GATE_UP, tiles = warp_tiles(rows, warp_k, half, format);
     const int few = of_tile > 2 || preload + (rows + 2 * NARROW_K) * PAIR > MOST_QUADS, fit = few ? FEW_K : NARROW_K;
     const int parts = (warp_k + 2 * fit - 1) / (2 * fit) * 2;
-    const int most = ((warp_k + parts - 1) / parts + of_tile - 1) / of_tile * of_tile;
+    const int whole = half ? 2 : of_tile, most = ((warp_k + parts - 1) / parts + whole - 1) / whole * whole;
     const struct input in = input_of(b, phase, warp_k, k_parts);
     const u64 *squares = squares_at(b, phase == TAPE_GATE_UP, PAIR);
     struct taken taken;
@@ -356,12 +374,19 @@ DEV void narrow_read(struct short_worker *b, int phase, const struct held *t, co
             if (k >= warp_k) break;
             UNROLL
             for (int r = 0; r < rows; r++) {
-                const int late = k * rows + r - preload, left = tiles - preload - late;
+                const int at = warp_tile(k, r, rows, half), late = at - preload, left = tiles - at;
+                if (half && r == rows - 1 && k % 2 == 0) break; /* the half tile comes behind the next k tile's */
                 if (late >= 0 && late % P_SLOT_TILES == 0)
                     tiles_take(&b->w, more, left < P_SLOT_TILES ? left : P_SLOT_TILES, format);
-                row[r] = tile_operand(format, late < 0 ? t[k * rows + r].codes : more[late % P_SLOT_TILES].codes);
+                row[r] = tile_operand(format, late < 0 ? t[at].codes : more[late % P_SLOT_TILES].codes);
             }
-            sums_add(b, &sums, phase, row, rows, taken.f[part % 2] + i * PAIR, in.tile + k, 0, PAIR);
+            const struct fragment *f = taken.f[part % 2] + i * PAIR;
+            sums_add(b, &sums, phase, row, 0, rows - half, f, in.tile + k, 0, PAIR);
+            UNROLL
+            for (int j = 1; half && k % 2 && j >= 0; j--) {
+                const struct quad both = half_operand(row[rows - 1], !j);
+                sums_add(b, &sums, phase, &both, rows - 1, 1, f - j * PAIR, in.tile + k - j, 0, PAIR);
+            }
         }
         if (part == 0 && is_x) squares_take(b, &taken.squares, squares, PAIR);
         if (part + 2 < parts) narrow_ask(b, taken.f[part % 2], &in, phase, first + 2 * most, most);
@@ -459,16 +484,17 @@ DEV struct wide wide_of(const struct short_worker *b, int phase, const int warp_
 /* Does a phase for more tokens, one wide run after the other. It reads tiles where they lie in the ring, so that
  * there are registers for the input that is on its way. A step takes two parts of the input. */
 DEV void wide_read(struct short_worker *b, int phase, const int rows, const int warp_k, const int k_parts,
-                   const int row_tiles, const int format) {
+                   const int row_tiles, const int half, const int format) {
     const int is_x = phase == TAPE_QKV || phase == TAPE_GATE_UP, asked = phase != TAPE_OUT;
     const int most = asked ? WIDE_K : (warp_k + 1) / 2, steps = (warp_k + 2 * most - 1) / (2 * most);
     const int columns = phase == TAPE_DOWN ? P_GROUP_INTERMEDIATE : M_HIDDEN;
     const int exact = warp_k % (2 * most) == 0 && columns == k_parts * warp_k * TILE_K;
     /* a step has whole tiles: two or four k tiles of narrow weights, of which a part of the input may have two */
-    const int of_tile = TILE_PARTS(format), step_tiles = (2 * most + of_tile - 1) / of_tile * rows;
+    const int of_tile = TILE_PARTS(format);
+    const int step_tiles = half ? warp_tiles(rows, 2 * most, half, format) : (2 * most + of_tile - 1) / of_tile * rows;
     /* each step has slots of its own; or the first step waits for all of them, and the last gives them back */
     const int own = step_tiles % P_SLOT_TILES == 0;
-    const int slots = (rows * warp_k / of_tile + P_SLOT_TILES - 1) / P_SLOT_TILES;
+    const int slots = (warp_tiles(rows, warp_k, half, format) + P_SLOT_TILES - 1) / P_SLOT_TILES;
     const int step_slots = own ? step_tiles / P_SLOT_TILES : slots;
     const struct wide in = wide_of(b, phase, warp_k, k_parts);
     const u64 *squares = squares_at(b, phase == TAPE_GATE_UP, WIDE);
@@ -518,12 +544,13 @@ DEV void wide_read(struct short_worker *b, int phase, const int rows, const int 
                     if (warp_k % (2 * most) && first + i >= warp_k) break;
                     UNROLL
                     for (int r = 0; r < rows; r++) {
-                        const struct quad held =
-                            held_tile(&b->w, slot, ((own ? part * most : first) + i) * rows + r, format);
-                        row[r] = tile_operand(format, held);
+                        const int k = (own ? part * most : first) + i;
+                        const struct quad held = held_tile(&b->w, slot, warp_tile(k, r, rows, half), format);
+                        row[r] = half && r == rows - 1 ? half_operand(held, (part * most + i) % 2)
+                                                       : tile_operand(format, held);
                         seen ^= held.w;
                     }
-                    sums_add(b, &sums, phase, row, rows, taken.f[part] + i * WIDE, in.tile + first + i, atom, WIDE);
+                    sums_add(b, &sums, phase, row, 0, rows, taken.f[part] + i * WIDE, in.tile + first + i, atom, WIDE);
                 }
                 if (asked && !(over && last))
                     wide_ask(b, taken.f[part], in.from + (next * ATOMS + atom + (over ? WIDE : 0)) * TILE_WORDS, most,

@@ -53,6 +53,9 @@ enum {
 
 /* short_shared_bytes (short_layout.h) counts the same parts. */
 struct ALIGN(16) block_shared {
+#if P_GPUS > 1
+    struct gpu_shared others; /* first: gpus_of */
+#endif
     struct quad_float part[2][ALL_PARTS];
     struct pair q[P_OUT_K_TILES * ATOMS * LANES]; /* B fragments: q's of the group, then attention's result */
     struct quad k[P_GROUP_KV_HEADS * PAIRS_OF_ATOMS * AT_TILES * LANES]; /* A operands: K of 16 tokens each */

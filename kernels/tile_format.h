@@ -238,6 +238,11 @@ DEV struct quad tile_operand(const int format, struct quad read) {
     default: /* TILE_BF16 */ return read;
     }
 }
+/* The same of one of a half tile's (tape.h) two k tiles. The operand's lower 8 rows are zeros. */
+DEV struct quad half_operand(struct quad read, const int second) {
+    const struct quad a = { second ? read.z : read.x, 0, second ? read.w : read.y, 0 };
+    return a;
+}
 #endif
 
 #endif

@@ -30,8 +30,7 @@ static int hidden_parts(const struct tape_shape *t) {
     return parts;
 }
 
-/* Gives a segment half tiles where its last row tile would be mostly padding. The kernels for short
- * prompts do not know them, and those are read by one GPU alone. */
+/* Gives a segment half tiles where its last row tile would be mostly padding, on several GPUs. */
 static void halve_last(struct tape_segment *g, const struct plan *p) {
     const int last = g->rows - (g->row_tiles - 1) * TILE_ROWS;
     g->half = p->n_gpus > 1 && g->format == TILE_BF16 && g->row_parts == 1 && last <= 8 &&

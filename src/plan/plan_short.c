@@ -18,7 +18,8 @@ static int hidden_tiles(const struct plan *p) { return plan_ceil(p->tape.hidden,
 
 int plan_short_shared_bytes(const struct plan *p, int tokens, int slots) {
     return slots * p->slot_bytes + short_shared_bytes(&p->tape, p->group_kv_heads, p->head_dim,
-                                                      p->kv_form, tokens / ATOM_TOKENS, slots);
+                                                      p->kv_form, tokens / ATOM_TOKENS, slots,
+                                                      p->n_gpus);
 }
 
 static int slots_that_fit(const struct plan *p, int tokens) {
@@ -66,7 +67,6 @@ void plan_short(struct plan *p) {
     static const int choices[] = { PLAN_SHORT_TOKENS, 32, 16, 8 };
     if (p->prefill_tokens == 0 || p->tape.hidden % TILE_K || p->tape.n_layers > MOST_LAYERS) return;
     if (p->delta.n_layers || p->tape.gate_dim || p->rotary_dim != p->head_dim) return;
-    if (p->n_gpus > 1) return;
     for (size_t i = 0; i < sizeof choices / sizeof choices[0] && p->short_tokens == 0; i++)
         if (holds(p, choices[i])) p->short_tokens = choices[i];
     if (p->short_tokens == 0) return;

@@ -411,9 +411,20 @@ static bool makes_the_same(int which, uint64_t seed, const struct mutation *m) {
 }
 
 /* Whether they read a prompt, a chunk at a time, as they do unmutated. */
-static struct sim_model prompted;
-static struct held right_prompt;
-static bool reads_the_same(uint64_t seed, const struct mutation *m) {
+static struct {
+    const char *model, *options;
+    struct sim_model m;
+    struct held right;
+} prompted[] = {
+    { .model = "q3-p",
+      .options = "n_groups=2,group_sms=2,warps=4,launch_tokens=9,short_positions=0" },
+    { .model = "q3-p", .options = "n_groups=2,group_sms=2,warps=4,launch_tokens=9" },
+    { .model = "q35-p", .options = "n_groups=2,group_sms=2,warps=4,launch_tokens=9" },
+};
+enum { N_PROMPTED = sizeof prompted / sizeof *prompted };
+
+static bool reads_the_same(int which, uint64_t seed, const struct mutation *m) {
+    struct sim_model *model = &prompted[which].m;
     struct reel_error err = { 0 };
     struct sim_gpu gpu = sim_gpu_controls();
     struct held held = { 0 };
@@ -421,20 +432,20 @@ static bool reads_the_same(uint64_t seed, const struct mutation *m) {
     gpu.cuda->settings.seed = seed;
     if (seed == 1 || seed == 2) gpu.cuda->late = "prefill_join", gpu.cuda->late_gpu = (int)seed - 1;
     if (m) mutation_apply(m, gpu.nvrtc);
-    prompted.device = "gpu:all";
-    bool same = sim_model_load(&prompted, "n_groups=2,group_sms=2,warps=4,launch_tokens=9", &err) ==
-                    REEL_OK &&
-                hold(&prompted, &held);
-    if (same && !m) right_prompt = held;
-    same = same && memcmp(held.bytes, right_prompt.bytes, held.n) == 0;
+    model->device = "gpu:all";
+    bool same =
+        sim_model_load(model, prompted[which].options, &err) == REEL_OK && hold(model, &held);
+    if (same && !m) prompted[which].right = held;
+    same = same && memcmp(held.bytes, prompted[which].right.bytes, held.n) == 0;
     if (m) free(held.bytes);
-    if (prompted.gpu) sim_model_unload(&prompted);
+    if (model->gpu) sim_model_unload(model);
     return same;
 }
 
 static bool is_seen(const struct mutation *m) {
     for (uint64_t seed = 1; seed < 8; seed++)
-        if (!reads_the_same(seed, m)) return true;
+        for (int i = 0; i < N_PROMPTED; i++)
+            if (!reads_the_same(i, seed, m)) return true;
     for (uint64_t seed = 1; seed < 4; seed++)
         if (!makes_the_same(0, seed, m) || !makes_the_same(1, seed, m)) return true;
     return !ends_as_it_should(m);
@@ -449,16 +460,20 @@ static void mutations_are_seen(void **state) {
         assert_true(hold(&mutated, &hops[i].held));
         sim_model_unload(&mutated);
     }
-    sim_model_open(&prompted, "q3-p");
-    assert_true(reads_the_same(0, NULL));
+    for (int i = 0; i < N_PROMPTED; i++) {
+        sim_model_open(&prompted[i].m, prompted[i].model);
+        assert_true(reads_the_same(i, 0, NULL));
+    }
     const struct mutation none = { "none", { { 0 } } };
     assert_false(is_seen(&none));
     mutations_try(&gpus_mutations, is_seen);
     for (int i = 0; i < 2; i++)
         free(hops[i].right.logits), free(hops[i].held.bytes);
-    free(right_prompt.bytes);
     sim_model_close(&mutated);
-    sim_model_close(&prompted);
+    for (int i = 0; i < N_PROMPTED; i++) {
+        free(prompted[i].right.bytes);
+        sim_model_close(&prompted[i].m);
+    }
 }
 
 /* ---- mutations of half tiles ---- */
@@ -474,6 +489,11 @@ static struct {
     /* all products of few tokens are thin; of more those of qkv are not */
     { .setting = { "q3-c", "n_groups=4,group_sms=3,warps=4", 12, 2 }, .n_prompt = N_LONG },
     { .setting = { "q3-c", "n_groups=4,group_sms=3,warps=4,launch_tokens=48", 12, 2 },
+      .n_prompt = N_LONGER },
+    /* short prompts, in narrow runs and wide ones */
+    { .setting = { "q3-p", "n_groups=2,group_sms=8,warps=4,launch_tokens=16", 16, 2 },
+      .n_prompt = N_LONG },
+    { .setting = { "q3-p", "n_groups=2,group_sms=8,warps=4,launch_tokens=32", 16, 2 },
       .n_prompt = N_LONGER },
 };
 enum { N_HALVED = sizeof halved / sizeof *halved };

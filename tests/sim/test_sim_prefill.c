@@ -278,15 +278,23 @@ static void prompts_of_every_length_match_the_reference(void **state) {
 }
 
 /* Each GPU has its own heads and columns, and parts of the sums come from the others. */
-static const struct setting shared[] = {
-    { "q3-p", "n_groups=2,group_sms=2,warps=4", 4, 90, 2 },
-    { "qw2-p", "n_groups=2,group_sms=2,warps=4", 4, 100, 2 },
-    { "q3-c", "n_groups=4,group_sms=2,warps=8", 8, 90, 4 },
-    { "q3-c", "n_groups=4,group_sms=2,warps=8", 8, 86, 2 },
+static const struct {
+    struct setting setting;
+    const char *options;
+    int short_tokens; /* of a launch of short.cu; 0: others read all */
+} shared[] = {
+    { { "q3-p", "n_groups=2,group_sms=2,warps=4", 4, 90, 2 }, "", 32 },
+    { { "qw2-p", "n_groups=2,group_sms=2,warps=4", 4, 100, 2 },
+      ",short_positions=1,short_far=1",
+      32 },
+    { { "q3-c", "n_groups=4,group_sms=2,warps=8", 8, 90, 4 }, "", 0 },
+    { { "q3-c", "n_groups=4,group_sms=2,warps=8", 8, 86, 2 }, "", 0 },
+    { { "q3-p", "n_groups=2,group_sms=2,warps=4", 4, 90, 2 }, ",short_positions=0", 32 },
     /* half tiles of qkv, and of out */
-    { "q3-c", "n_groups=4,group_sms=3,warps=4", 12, 90, 2 },
-    { "q3-p", "n_groups=2,group_sms=8,warps=4", 16, 90, 2 },
-    { "q3-c", "n_groups=4,group_sms=3,warps=4", 12, 86, 2 },
+    { { "q3-p", "n_groups=2,group_sms=8,warps=4", 16, 90, 2 }, "", 32 },
+    { { "q3-c", "n_groups=4,group_sms=3,warps=4", 12, 90, 2 }, "", 8 },
+    { { "q3-p", "n_groups=2,group_sms=8,warps=4", 16, 90, 2 }, ",short_positions=0", 32 },
+    { { "q3-c", "n_groups=4,group_sms=3,warps=4", 12, 86, 2 }, ",short_positions=0", 8 },
 };
 static void several_gpus_read_prompts(void **state) {
     (void)state;
@@ -295,9 +303,10 @@ static void several_gpus_read_prompts(void **state) {
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
         struct rig r;
         const int most = i == 0 ? 200 : 70;
-        rig_open(&r, &shared[i], most + N_AFTER + 1, "");
-        assert_int_equal(r.m.gpu->backend->gpu.n, shared[i].n_gpus);
+        rig_open(&r, &shared[i].setting, most + N_AFTER + 1, shared[i].options);
+        assert_int_equal(r.m.gpu->backend->gpu.n, shared[i].setting.n_gpus);
         assert_true(cuda_prefills(r.m.gpu->backend));
+        assert_int_equal(r.m.gpu->backend->plan.short_tokens, shared[i].short_tokens);
         float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
         struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
         for (size_t n = i % step; n < sizeof lengths / sizeof *lengths; n += step) {
@@ -488,10 +497,11 @@ static void by_turns(struct rig *r, struct reel_session *const *sessions, int se
                 evaluate(r, sessions[i], ids + FIRST + i, SECOND, logits + (2 + i) * r->m.vocab));
 }
 
-static void schedules_give_the_same_bits(const char *options, int n_settings) {
+static void schedules_give_the_same_bits(const struct setting *all, const char *options,
+                                         int n_settings) {
     for (int i = 0; i < n_settings; i++) {
         struct rig r;
-        rig_open(&r, &settings[i], 66, options);
+        rig_open(&r, &all[i], 66, options);
         const size_t n = (size_t)(4 * r.m.vocab);
         float *want = malloc(n * sizeof *want), *made = malloc(n * sizeof *made);
         struct reel_session *sessions[] = { session_open(&r, r.m.gpu, N_IDS),
@@ -506,8 +516,7 @@ static void schedules_give_the_same_bits(const char *options, int n_settings) {
         for (int seed = 0; seed < (i == 3 ? few(1, 40) : few(1, 100)); seed++) {
             by_turns(&r, sessions, seed, made);
             if (memcmp(made, want, n * sizeof *made) != 0)
-                fail_msg("%s %s seed %d: other logits", settings[i].model, settings[i].options,
-                         seed);
+                fail_msg("%s %s seed %d: other logits", all[i].model, all[i].options, seed);
         }
         reel_session_close(sessions[0]), reel_session_close(sessions[1]);
         free(want), free(made);
@@ -517,12 +526,13 @@ static void schedules_give_the_same_bits(const char *options, int n_settings) {
 
 static void every_schedule_gives_the_same_bits(void **state) {
     (void)state;
-    schedules_give_the_same_bits(",launch_tokens=20,short_positions=0", N_SETTINGS);
+    schedules_give_the_same_bits(settings, ",launch_tokens=20,short_positions=0", N_SETTINGS);
 }
 
 static void every_schedule_of_short_prompts_gives_the_same_bits(void **state) {
     (void)state;
-    schedules_give_the_same_bits(",launch_tokens=20", 3); /* the fourth has none */
+    schedules_give_the_same_bits(settings, ",launch_tokens=20", 3); /* the fourth has none */
+    schedules_give_the_same_bits(&shared[0].setting, ",launch_tokens=20", 1);
 }
 
 /* ---- cancelling, refusing ---- */

@@ -327,21 +327,24 @@ static enum reel_status launch_short(struct backend *b, struct prefill_args *arg
                                      struct cuda_prefill_timer *timer, struct reel_error *err) {
     const struct plan *p = &b->plan;
     const struct queue queue = { b, args, timer, false, false };
-    int phase = 0, layer = 0; /* of no meaning here */
-    void *arguments[] = { args, &phase, &layer };
+    void *arguments[] = { args };
     const bool far = way_of(b, args->decode.position, args->decode.n_tokens) == BY_SHORT_FAR;
+    struct cuda_shared_prefill shared = { .all = { .b = b }, .prefill = args };
     const struct cuda_launch launch_all = { .function =
                                                 far ? &b->prefill_short_far : &b->prefill_short,
-                                            .blocks = p->tape.n_sms,
+                                            .blocks = plan_gpu_sms(p),
                                             .threads = p->threads,
                                             .shared_bytes = p->short_shared,
                                             .cooperative = true,
-                                            .arguments = arguments };
+                                            .arguments = arguments,
+                                            .arguments_of = cuda_share_short,
+                                            .user = &shared };
     args->decode.words = cuda_pointer(short_words(b));
     args->decode.cap_layers = SHORT_CAP;
     enum reel_status status = take_short_epochs(b, &args->decode.epoch, err);
     if (status == REEL_OK && timer) status = cuda_timer_mark(timer, b, err);
     if (status == REEL_OK) status = cuda_launch(&b->gpu, &launch_all, err);
+    if (status == REEL_OK) status = cuda_meet(&b->gpu, err); /* h is on all when all are done */
     return status == REEL_OK ? launch_kernel(&queue, PREFILL_END, 0, 0, err) : status;
 }
 
