@@ -94,10 +94,6 @@ static inline int model_layer_count(const struct model_config *c, enum layer_kin
 static inline int model_q_rows(const struct model_config *c) {
     return c->n_heads * c->head_dim * (c->gated_attention ? 2 : 1);
 }
-/* Rows of q, k and v together. */
-static inline int model_qkv_rows(const struct model_config *c) {
-    return model_q_rows(c) + 2 * c->n_kv_heads * c->head_dim;
-}
 /* Channels of a DeltaNet's convolution: q and k of every key head, v of every value head. */
 static inline int model_delta_channels(const struct model_config *c) {
     return 2 * c->delta.key_heads * c->delta.key_dim + c->delta.value_heads * c->delta.value_dim;

@@ -61,10 +61,11 @@ static enum reel_status refuse_gpu(const struct gpu_limits *gpu, const struct mo
                        gpu->compute / 10, gpu->compute % 10, MIN_COMPUTE / 10, MIN_COMPUTE % 10);
     if (gpu->n_sms < 1)
         return err_set(err, REEL_E_UNSUPPORTED, "%s has %d SMs", gpu->name, gpu->n_sms);
-    if (c->n_kv_heads % plan_gpus(gpu))
+    if (c->delta.key_heads % plan_gpus(gpu))
         return err_set(err, REEL_E_UNSUPPORTED,
-                       "%d GPUs cannot share %d KV heads: each must have as many as the others",
-                       plan_gpus(gpu), c->n_kv_heads);
+                       "%d GPUs cannot share %d linear key heads: each must have as many as the "
+                       "others",
+                       plan_gpus(gpu), c->delta.key_heads);
     if (o->compute && (o->compute < MIN_COMPUTE || o->compute > gpu->compute))
         return err_set(err, REEL_E_ARGUMENT,
                        "compute capability %d cannot be compiled for: %s allows %d to %d",
@@ -82,7 +83,7 @@ static enum reel_status refuse_range(const char *what, int value, int low, int h
 /* Whether groups own whole heads of all kinds, and GPUs whole groups. Value heads need no test:
  * their number is a multiple of the key heads'. */
 static bool groups_share(const struct model_config *c, const struct gpu_limits *gpu, int n_groups) {
-    return c->n_kv_heads % n_groups == 0 && c->delta.key_heads % n_groups == 0 &&
+    return plan_kv_heads(c, gpu) % n_groups == 0 && c->delta.key_heads % n_groups == 0 &&
            n_groups % plan_gpus(gpu) == 0;
 }
 
@@ -94,12 +95,13 @@ static int most_group_sms(const struct gpu_limits *gpu, int n_groups) {
 
 static enum reel_status refuse_wishes(const struct plan_options *o, const struct model_config *c,
                                       const struct gpu_limits *gpu, struct reel_error *err) {
+    const int kv_heads = plan_kv_heads(c, gpu);
     const struct {
         const char *what;
         int value, low, high;
     } ranges[] = {
         { "groups", o->n_groups, plan_gpus(gpu),
-          c->n_kv_heads < plan_all_sms(gpu) ? c->n_kv_heads : plan_all_sms(gpu) },
+          kv_heads < plan_all_sms(gpu) ? kv_heads : plan_all_sms(gpu) },
         { "SMs a group", o->group_sms, 1, most_group_sms(gpu, o->n_groups) },
         { "warps", o->warps, PLAN_MIN_WARPS, PLAN_MAX_WARPS },
         { "epilogue warps", o->epilogue_warps, 1, 8 },
@@ -130,10 +132,10 @@ static enum reel_status refuse_wishes(const struct plan_options *o, const struct
     if (o->prefill_tokens % PLAN_PREFILL_STEP)
         return err_set(err, REEL_E_ARGUMENT, "prefill tokens %d: a multiple of %d is needed",
                        o->prefill_tokens, PLAN_PREFILL_STEP);
-    if (o->n_groups && (c->n_kv_heads % o->n_groups || o->n_groups > PLAN_MAX_GROUPS))
+    if (o->n_groups && (kv_heads % o->n_groups || o->n_groups > PLAN_MAX_GROUPS))
         return err_set(err, REEL_E_ARGUMENT,
                        "groups %d: %d KV heads need a divisor of theirs, at most %d", o->n_groups,
-                       c->n_kv_heads, PLAN_MAX_GROUPS);
+                       kv_heads, PLAN_MAX_GROUPS);
     if (o->n_groups % plan_gpus(gpu))
         return err_set(err, REEL_E_ARGUMENT,
                        "groups %d: %d GPUs share them evenly, a multiple of %d is needed",
@@ -166,7 +168,7 @@ static void consider(struct search *s, const struct plan_choice *choice) {
     struct plan plan;
     struct reel_error err = { 0 };
     if (plan_layout(&plan, s->config, s->gpu, choice, s->options, &err) != REEL_OK) {
-        bool heads_fit = s->config->n_kv_heads / choice->n_groups <= choice->warps;
+        bool heads_fit = plan_kv_heads(s->config, s->gpu) / choice->n_groups <= choice->warps;
         int sms = heads_fit ? choice->n_groups * choice->group_sms : 0;
         if (sms >= s->refused_sms) s->refused = err, s->refused_sms = sms;
         return;
@@ -190,7 +192,8 @@ static void consider_warps(struct search *s, int n_groups, int group_sms) {
 }
 
 static void consider_all(struct search *s) {
-    int most = s->config->n_kv_heads < PLAN_MAX_GROUPS ? s->config->n_kv_heads : PLAN_MAX_GROUPS;
+    const int kv_heads = plan_kv_heads(s->config, s->gpu);
+    const int most = kv_heads < PLAN_MAX_GROUPS ? kv_heads : PLAN_MAX_GROUPS;
     for (int groups = most; groups >= 1; groups--) {
         if (!groups_share(s->config, s->gpu, groups) || !allowed(s->options->n_groups, groups))
             continue;

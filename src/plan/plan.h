@@ -138,6 +138,9 @@ struct plan {
 
     /* the model */
     int n_heads, n_kv_heads, head_dim;
+    /* Of the KV heads, the last so many, and their heads, are none of the model's: several GPUs
+     * have as many each. Their weights are 0. */
+    int none_kv_heads;
     int rotary_dim; /* entries of a head that are rotated */
     int group_heads, group_kv_heads;
     bool qk_norm, qkv_bias, tied;

@@ -33,8 +33,8 @@ static enum reel_status check_model(const struct plan *p, const struct model_con
         { "layers", t->n_layers, c->n_layers },
         { "vocabulary", t->vocab, c->vocab },
         { "intermediate size", t->intermediate, c->intermediate },
-        { "heads", p->n_heads, c->n_heads },
-        { "KV heads", p->n_kv_heads, c->n_kv_heads },
+        { "heads of a KV head", p->n_heads / p->n_kv_heads, c->n_heads / c->n_kv_heads },
+        { "KV heads", p->n_kv_heads - p->none_kv_heads, c->n_kv_heads },
         { "head_dim", p->head_dim, c->head_dim },
         { "entries of a head that turn", p->rotary_dim, c->rotary_dim },
         { "gated attention", t->gate_dim, c->gated_attention ? c->head_dim : 0 },
@@ -65,6 +65,8 @@ static enum reel_status check_groups(const struct plan *p, struct reel_error *er
     if (t->n_groups < 1 || t->n_groups > PLAN_MAX_GROUPS || t->group_sms < 1 ||
         t->n_sms != t->n_groups * t->group_sms)
         REFUSE("%d groups of %d SMs are not %d SMs", t->n_groups, t->group_sms, t->n_sms);
+    if (p->none_kv_heads < 0 || p->none_kv_heads >= p->n_gpus)
+        REFUSE("%d KV heads are none of the model's, with %d GPUs", p->none_kv_heads, p->n_gpus);
     if (t->n_groups % p->n_gpus)
         REFUSE("%d groups are not shared out evenly to %d GPUs", t->n_groups, p->n_gpus);
     if (plan_gpu_sms(p) > p->gpu.n_sms)

@@ -407,8 +407,9 @@ static void take_delta(struct plan *p, const struct model_config *c) {
 }
 
 static void take_model(struct plan *p, const struct model_config *c) {
-    p->n_heads = c->n_heads;
-    p->n_kv_heads = c->n_kv_heads;
+    p->n_kv_heads = plan_kv_heads(c, &p->gpu);
+    p->none_kv_heads = p->n_kv_heads - c->n_kv_heads;
+    p->n_heads = c->n_heads / c->n_kv_heads * p->n_kv_heads;
     p->head_dim = c->head_dim;
     p->qk_norm = c->qk_norm;
     p->qkv_bias = c->qkv_bias;

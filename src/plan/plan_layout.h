@@ -33,6 +33,17 @@ static inline int plan_gpus(const struct gpu_limits *gpu) {
 static inline int plan_all_sms(const struct gpu_limits *gpu) { return gpu->n_sms * plan_gpus(gpu); }
 
 static inline int plan_ceil(int a, int b) { return (a + b - 1) / b; }
+
+/* A model's KV heads, and as many more as make them a multiple of the GPUs. */
+static inline int plan_kv_heads(const struct model_config *c, const struct gpu_limits *gpu) {
+    return plan_ceil(c->n_kv_heads, plan_gpus(gpu)) * plan_gpus(gpu);
+}
+/* Rows of q (with its gates), and of k or v, of a layer: those that are none of the model's too. */
+static inline int plan_q_rows(const struct plan *p) {
+    return p->n_heads * p->head_dim * (p->tape.gate_dim ? 2 : 1);
+}
+static inline int plan_kv_rows(const struct plan *p) { return p->n_kv_heads * p->head_dim; }
+
 static inline int plan_even(int a) { return a + (a & 1); }
 
 /* Rows of a group in qkv and in a DeltaNet's mix. */

@@ -32,6 +32,9 @@ static void print_machine(struct page *out, const struct plan *p) {
           t->n_sms, plan_all_sms(&p->gpu));
     PRINT(out, "  of a group      %d heads, %d KV heads of %d, intermediate %d\n", p->group_heads,
           p->group_kv_heads, p->head_dim, t->group_intermediate);
+    if (p->none_kv_heads)
+        PRINT(out, "  KV heads        %d, the last %d none of the model's\n", p->n_kv_heads,
+              p->none_kv_heads);
     if (p->delta.n_layers)
         PRINT(out,
               "  its DeltaNets   %d key heads of %d, %d value heads of %d, in %d units of %d "

@@ -144,8 +144,8 @@ static void several_gpus_share_the_groups(void **state) {
         assert_true(p.tape.n_sms > gpu.n_sms);
         assert_int_equal(p.kv_page_bytes * (unsigned)p.n_gpus,
                          p.kv_position_bytes * (unsigned)(p.kv_page * KV_POSITIONS));
-        assert_int_equal(p.prefill_tokens > 0, p.delta.n_layers == 0);
-        assert_int_equal(p.short_tokens, 0);
+        assert_true(p.prefill_tokens > 0);
+        assert_int_equal(p.short_tokens > 0, p.delta.n_layers == 0);
         struct gpu_memory_plan m, whole;
         gpu_memory_plan_fill(&m, &p, &config, 4096, &gpu_memory_usual);
         gpu_memory_plan_fill(&whole, &one, &config, 4096, &gpu_memory_usual);
@@ -165,6 +165,30 @@ static void every_weight_has_one_place_on_several_gpus(void **state) {
     check(&p, &config, true);
 }
 
+/* Three KV heads of two GPUs are four, the last of which is none of the model's; eight of three are
+ * nine. One GPU has the model's. */
+static void kv_heads_are_made_up_to_a_multiple(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        int n_gpus, kv_heads, heads, none;
+    } all[] = { { "smollm2-135m", 1, 3, 9, 0 },
+                { "smollm2-135m", 2, 4, 12, 1 },
+                { "qwen3-0.6b", 3, 9, 18, 1 },
+                { "qwen3.5-0.8b", 8, 8, 32, 6 } };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const struct model_config config = config_of(all[i].model);
+        const struct gpu_limits gpu = times("h200", all[i].n_gpus);
+        struct reel_error err = { 0 };
+        struct plan p;
+        if (plan_make(&p, &config, &gpu, NULL, &err) != REEL_OK) fail_msg("%s", err.text);
+        check(&p, &config, i == 1);
+        assert_int_equal(p.n_kv_heads, all[i].kv_heads);
+        assert_int_equal(p.n_heads, all[i].heads);
+        assert_int_equal(p.none_kv_heads, all[i].none);
+    }
+}
+
 static void gpus_that_cannot_share_a_model_are_refused(void **state) {
     (void)state;
     const struct model_config config = config_of("qwen3-0.6b");
@@ -172,8 +196,9 @@ static void gpus_that_cannot_share_a_model_are_refused(void **state) {
     const struct plan_options odd = { .n_groups = 1 }, large = { .n_groups = 8, .group_sms = 34 };
     struct reel_error err = { 0 };
     struct plan p;
-    assert_int_equal(plan_make(&p, &config, &three, NULL, &err), REEL_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "3 GPUs cannot share 8 KV heads"));
+    const struct model_config hybrid = config_of("qwen3.5-0.8b");
+    assert_int_equal(plan_make(&p, &hybrid, &three, NULL, &err), REEL_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "3 GPUs cannot share 16 linear key heads"));
     assert_int_equal(plan_make(&p, &config, &two, &odd, &err), REEL_E_ARGUMENT);
     assert_non_null(strstr(err.text, "groups 1: 2 to 8 are possible here"));
     assert_int_equal(plan_make(&p, &config, &two, &large, &err), REEL_E_ARGUMENT);
@@ -850,6 +875,7 @@ int main(void) {
         cmocka_unit_test(several_gpus_share_the_groups),
         cmocka_unit_test(every_weight_has_one_place_on_several_gpus),
         cmocka_unit_test(rows_that_fill_half_a_tile_have_half_tiles),
+        cmocka_unit_test(kv_heads_are_made_up_to_a_multiple),
         cmocka_unit_test(gpus_that_cannot_share_a_model_are_refused),
         in_turn(every_shape_fits_every_large_gpu),
         in_turn(every_other_pair_is_planned_or_refused_in_words),

@@ -63,12 +63,23 @@ static enum reel_status upload_norms(struct backend *b, struct reel_error *err) 
     return status;
 }
 
+/* A layer's biases of q, k and v, with zeros where the plan has heads that the model has not. */
+static void copy_biases(const struct backend *b, const float *biases, float *to) {
+    const struct model_config *c = &b->model->config;
+    const int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    const int own_q = plan_q_rows(&b->plan), own_kv = plan_kv_rows(&b->plan);
+    memcpy(to, biases, (size_t)q * sizeof *to);
+    memcpy(to + own_q, biases + q, (size_t)kv * sizeof *to);
+    memcpy(to + own_q + own_kv, biases + q + kv, (size_t)kv * sizeof *to);
+}
+
 /* Gains of q's and k's norms, or biases of q, k and v, and behind them the scales that the file has
  * for K and V: what struct decode_args says. */
 static enum reel_status upload_qkv_vectors(struct backend *b, struct reel_error *err) {
     const struct weights *w = &b->model->weights;
-    const size_t dim = (size_t)b->model->config.head_dim;
-    const size_t rows = (size_t)model_qkv_rows(&b->model->config);
+    const struct plan *p = &b->plan;
+    const size_t dim = (size_t)p->head_dim;
+    const size_t rows = (size_t)(plan_q_rows(p) + 2 * plan_kv_rows(p));
     const size_t n = (size_t)b->memory.bytes[GPU_QKV_VECTORS];
     float *all = NULL;
     if (n == 0) return REEL_OK;
@@ -79,16 +90,17 @@ static enum reel_status upload_qkv_vectors(struct backend *b, struct reel_error 
         const struct layer_weights *l = &w->layers[i];
         float *to = all + 2 * (size_t)l->nth * dim;
         if (l->kind != LAYER_ATTENTION) continue;
-        if (l->qkv_bias) memcpy(all + (size_t)l->nth * rows, l->qkv_bias, rows * sizeof *all);
+        if (l->qkv_bias) copy_biases(b, l->qkv_bias, all + (size_t)l->nth * rows);
         if (!l->q_norm) continue;
         memcpy(to, l->q_norm, dim * sizeof *all);
         memcpy(to + dim, l->k_norm, dim * sizeof *all);
     }
-    if (b->plan.kv_given) {
-        const size_t scales = 2 * (size_t)b->model->config.n_kv_heads *
-                              (size_t)model_layer_count(&b->model->config, LAYER_ATTENTION);
-        memcpy(all + n / sizeof *all - scales, w->kv_scales, scales * sizeof *all);
-    }
+    const size_t layers = (size_t)model_layer_count(&b->model->config, LAYER_ATTENTION);
+    const size_t scales = 2 * (size_t)p->n_kv_heads,
+                 given = 2 * (size_t)b->model->config.n_kv_heads;
+    for (size_t i = 0; p->kv_given && i < layers; i++)
+        memcpy(all + n / sizeof *all - (layers - i) * scales, w->kv_scales + i * given,
+               given * sizeof *all);
     status = cuda_part_alloc(&b->gpu, &b->memory, GPU_QKV_VECTORS, &b->qkv_vectors, err);
     if (status == REEL_OK) status = cuda_upload(&b->gpu, b->qkv_vectors, all, n, NULL, err);
     mem_free(all);

@@ -207,17 +207,18 @@ static enum reel_status load_matrix(struct loader *l, const struct source *sourc
 enum { MOST_LAYER_SOURCES = 7 };
 
 /* The matrices of a layer's tape; returns how many. */
-static int layer_sources(const struct weights *weights, int layer,
+static int layer_sources(const struct backend *b, int layer,
                          struct source sources[MOST_LAYER_SOURCES]) {
-    const struct layer_weights *w = &weights->layers[layer];
+    const struct layer_weights *w = &b->model->weights.layers[layer];
+    const int q = plan_q_rows(&b->plan), kv = plan_kv_rows(&b->plan);
     const struct source deltas[] = {
         { &w->delta.qkv, TAPE_MIX, layer, 0 },
         { &w->delta.z, TAPE_MIX, layer, w->delta.qkv.rows },
     };
     const struct source attention[] = {
         { &w->q, TAPE_QKV, layer, 0 },
-        { &w->k, TAPE_QKV, layer, w->q.rows },
-        { &w->v, TAPE_QKV, layer, w->q.rows + w->k.rows },
+        { &w->k, TAPE_QKV, layer, q },
+        { &w->v, TAPE_QKV, layer, q + kv },
     };
     const struct source rest[] = {
         { &w->o, TAPE_OUT, layer, 0 },
@@ -234,7 +235,7 @@ static int layer_sources(const struct weights *weights, int layer,
 
 static enum reel_status load_layer(struct loader *l, int layer, struct reel_error *err) {
     struct source all[MOST_LAYER_SOURCES];
-    const int n = layer_sources(&l->b->model->weights, layer, all);
+    const int n = layer_sources(l->b, layer, all);
     enum reel_status status = REEL_OK;
     for (int i = 0; i < n && status == REEL_OK; i++)
         status = load_matrix(l, &all[i], err);
@@ -266,7 +267,7 @@ static void count_sources(struct loader *l) {
     const struct weights *w = &l->b->model->weights;
     for (int i = 0; i < w->n_layers; i++) {
         struct source all[MOST_LAYER_SOURCES];
-        const int n = layer_sources(w, i, all);
+        const int n = layer_sources(l->b, i, all);
         for (int j = 0; j < n; j++)
             count_source(l, &all[j]);
     }

@@ -33,11 +33,12 @@ static enum reel_status need_stage(struct backend *b, struct reel_error *err) {
 
 /* ---- rows and pages ---- */
 
-/* How rows lie in the bytes and in pages. The bytes have the rows of all KV heads, a GPU's pages
- * those of its own. */
+/* How rows lie in the bytes and in pages. The bytes have the rows of all of the model's KV heads, a
+ * GPU's pages those of its own, of which some may be none of the model's (plan.h). */
 struct walk {
     int heads, own_heads; /* KV heads of the model, and of a GPU */
-    int n_rows;           /* layers * own_heads */
+    int n_layers;         /* that attend */
+    int n_rows;           /* of a GPU: n_layers * own_heads */
     int n_pages;          /* the last one perhaps not full */
     size_t row;           /* bytes of one, as saved */
     size_t page_row;      /* of one in a page */
@@ -50,10 +51,11 @@ static struct walk walk_of(const struct backend_state *s, int n) {
     const struct plan *p = &b->plan;
     const size_t piece = (size_t)p->kv_piece_bytes, page_row = (size_t)p->kv_page * piece;
     const size_t at_once = page_row ? (size_t)b->memory.bytes[GPU_SAVED] / page_row : 0;
-    const int own_heads = c->n_kv_heads / b->gpu.n;
+    const int own_heads = p->n_kv_heads / b->gpu.n, layers = model_layer_count(c, LAYER_ATTENTION);
     return (struct walk){ .heads = c->n_kv_heads,
                           .own_heads = own_heads,
-                          .n_rows = model_layer_count(c, LAYER_ATTENTION) * own_heads,
+                          .n_layers = layers,
+                          .n_rows = layers * own_heads,
                           .n_pages = gpu_kv_pages(p, n),
                           .row = (size_t)kv_pieces(n) * piece,
                           .page_row = page_row,
@@ -82,6 +84,10 @@ static cu_address part_address(const struct backend_state *s, const struct walk 
     return (cu_address)s->pages.table[part->page] + (cu_address)((size_t)part->row * w->page_row);
 }
 
+/* Whether a row of GPU g is saved. */
+static bool is_saved(const struct walk *w, int g, int row) {
+    return g * w->own_heads + row % w->own_heads < w->heads;
+}
 /* Where a page's part of a row of GPU g begins among the saved bytes, and its bytes. */
 static size_t saved_at(const struct walk *w, int g, int page, int row) {
     const int of_all = row / w->own_heads * w->heads + g * w->own_heads + row % w->own_heads;
@@ -96,7 +102,7 @@ static size_t saved_row_bytes(const struct walk *w, int page) {
 
 size_t cuda_saved_bytes(const struct backend_state *s, int n) {
     const struct walk w = walk_of(s, n);
-    return (size_t)s->backend->gpu.n * (size_t)w.n_rows * w.row;
+    return (size_t)(w.n_layers * w.heads) * w.row;
 }
 
 static void clear_piece_rest(unsigned char *piece, const struct plan *p, int kept) {
@@ -109,17 +115,22 @@ static void take_rows(const struct walk *w, int g, const struct part *part,
                       const unsigned char *stage, unsigned char *bytes) {
     const size_t n = saved_row_bytes(w, part->page);
     for (int i = 0; i < part->n_rows; i++)
-        memcpy(bytes + saved_at(w, g, part->page, part->row + i), stage + (size_t)i * w->page_row,
-               n);
+        if (is_saved(w, g, part->row + i))
+            memcpy(bytes + saved_at(w, g, part->page, part->row + i),
+                   stage + (size_t)i * w->page_row, n);
 }
 
-/* What lies behind the saved bytes of a page's rows is never read before it is written. */
+/* What lies behind the saved bytes of a page's rows is never read before it is written. Rows that
+ * are not saved are those of heads whose keys and values are 0. */
 static void put_rows(const struct walk *w, int g, const struct part *part, unsigned char *stage,
                      const unsigned char *bytes, bool poison) {
     const size_t n = saved_row_bytes(w, part->page);
     for (int i = 0; i < part->n_rows; i++) {
         unsigned char *row = stage + (size_t)i * w->page_row;
-        memcpy(row, bytes + saved_at(w, g, part->page, part->row + i), n);
+        if (is_saved(w, g, part->row + i))
+            memcpy(row, bytes + saved_at(w, g, part->page, part->row + i), n);
+        else
+            memset(row, 0, n);
         memset(row + n, poison ? NAN_BYTE : 0, w->page_row - n);
     }
 }
@@ -142,7 +153,7 @@ enum reel_status cuda_saved_read(const struct backend_state *s, int n, unsigned 
                                  struct reel_error *err) {
     struct backend *b = s->backend;
     const struct walk w = walk_of(s, n);
-    const int rest = n % KV_POSITIONS, all = b->gpu.n * w.n_rows;
+    const int rest = n % KV_POSITIONS, all = w.n_layers * w.heads;
     if (n == 0) return REEL_OK;
     pthread_mutex_lock(&b->stage.mutex);
     enum reel_status status = need_stage(b, err);
