@@ -307,6 +307,7 @@ static CUresult fill(CUdeviceptr dst, unsigned value, size_t n, int width, const
 static CUresult fill_later(CUdeviceptr dst, unsigned value, size_t n, int width, CUstream stream,
                            const char *call) {
     if (dst % (unsigned)width || !inside(dst, n * (size_t)width, call)) return CU_INVALID_VALUE;
+    fake_note_fill(stream);
     return move_later(fill_of(dst, value, n, width), stream);
 }
 

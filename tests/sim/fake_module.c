@@ -333,6 +333,10 @@ static CUresult launch(CUfunction f, unsigned grid, unsigned threads, unsigned s
     l->launch.settings.seed += (uint64_t)fake.n_launches++ * 1000003;
     pthread_mutex_unlock(&fake_lock);
     const bool together_with_others = f->n_gpus > 1;
+    if (together_with_others && !fake_fills_over()) {
+        launch_drop(&l->work);
+        return CU_LAUNCH_FAILED;
+    }
     const CUresult status = fake_submit(stream, &l->work);
     /* the host may be slow to come to the next device: others launch meanwhile */
     if (together_with_others) nanosleep(&(struct timespec){ 0, 200000 }, NULL);

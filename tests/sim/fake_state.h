@@ -77,6 +77,12 @@ struct fake_work {
     struct fake_work *next;
 };
 CUresult fake_submit(CUstream stream, struct fake_work *work);
+/* A fill is queued in the current GPU's stream. A launch on several GPUs, whose kernels store into
+ * each other's memory, must begin when the fills that the calling thread queued before it are over
+ * on all: false, told in the report, when the current GPU's part of it does not wait for those of
+ * another. */
+void fake_note_fill(CUstream stream);
+bool fake_fills_over(void);
 void fake_wait_all(void);      /* everything */
 void fake_wait_blocking(void); /* what the default stream waits for */
 

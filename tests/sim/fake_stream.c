@@ -17,6 +17,7 @@ struct fake_stream {
 struct fake_event {
     unsigned recorded, reached; /* how many times; reached follows */
     double at;
+    unsigned fills[SIM_MOST_GPUS]; /* as fills_before, when it was last recorded */
 };
 
 /* One lock and one condition for all: there are few streams and waits are long. */
@@ -25,6 +26,44 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct fake_stream *streams;
 static struct fake_stream *default_stream[SIM_MOST_GPUS];
 static int n_waiting; /* streams at an event that is not reached */
+
+/* Fills queued in each GPU's default stream, and how many of them come before what is queued in
+ * another's. */
+static unsigned fills[SIM_MOST_GPUS], fills_before[SIM_MOST_GPUS][SIM_MOST_GPUS];
+static _Thread_local unsigned own_fills[SIM_MOST_GPUS]; /* the calling thread's last ones */
+
+static bool is_default(CUstream stream) { return (uintptr_t)stream <= 2; }
+
+static void raise_to(unsigned *to, const unsigned *from) {
+    for (int gpu = 0; gpu < SIM_MOST_GPUS; gpu++)
+        if (from[gpu] > to[gpu]) to[gpu] = from[gpu];
+}
+
+void fake_note_fill(CUstream stream) {
+    const int gpu = fake_current_gpu();
+    if (!is_default(stream)) return;
+    pthread_mutex_lock(&lock);
+    own_fills[gpu] = fills_before[gpu][gpu] = ++fills[gpu];
+    pthread_mutex_unlock(&lock);
+}
+
+bool fake_fills_over(void) {
+    const int gpu = fake_current_gpu();
+    int missed = -1;
+    pthread_mutex_lock(&lock);
+    for (int other = 0; other < SIM_MOST_GPUS; other++)
+        if (fills_before[gpu][other] < own_fills[other]) missed = other;
+    pthread_mutex_unlock(&lock);
+    if (missed >= 0)
+        fake_report("the launch on GPU %d does not wait for a fill on GPU %d", gpu, missed);
+    return missed < 0;
+}
+
+/* The host has waited for all that a GPU's default stream had. */
+static void know_of(const unsigned *over) {
+    for (int gpu = 0; gpu < SIM_MOST_GPUS; gpu++)
+        raise_to(fills_before[gpu], over);
+}
 
 void fake_be_late(void) {
     enum { LATE_MS = 300 };
@@ -89,6 +128,8 @@ static void wait_idle(struct fake_stream *s) {
     pthread_mutex_lock(&lock);
     while (s->first || s->busy)
         pthread_cond_wait(&changed, &lock);
+    for (int gpu = 0; gpu < SIM_MOST_GPUS; gpu++)
+        if (s == default_stream[gpu]) know_of(fills_before[gpu]);
     pthread_mutex_unlock(&lock);
 }
 
@@ -102,6 +143,7 @@ static void wait_streams(bool blocking_only) {
             s = s->next;
         }
     }
+    know_of(fills);
     pthread_mutex_unlock(&lock);
 }
 
@@ -252,6 +294,11 @@ CUresult cuEventDestroy_v2(CUevent event) {
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
     ENTER(true);
+    if (is_default(stream)) {
+        pthread_mutex_lock(&lock);
+        memcpy(event->fills, fills_before[fake_current_gpu()], sizeof event->fills);
+        pthread_mutex_unlock(&lock);
+    }
     return event_submit(stream, event, ++event->recorded, event_reach);
 }
 
@@ -260,6 +307,7 @@ CUresult cuEventSynchronize(CUevent event) {
     pthread_mutex_lock(&lock);
     while (event->reached < event->recorded && fake_status() == CU_OK)
         pthread_cond_wait(&changed, &lock);
+    know_of(event->fills);
     pthread_mutex_unlock(&lock);
     return fake_status();
 }
@@ -289,5 +337,10 @@ CUresult cuEventElapsedTime_v2(float *ms, CUevent from, CUevent to) {
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
     ENTER(true);
     (void)flags;
+    if (is_default(stream)) {
+        pthread_mutex_lock(&lock);
+        raise_to(fills_before[fake_current_gpu()], event->fills);
+        pthread_mutex_unlock(&lock);
+    }
     return event_submit(stream, event, event->recorded, event_wait);
 }

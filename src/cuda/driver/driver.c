@@ -513,13 +513,6 @@ enum reel_status cuda_queue_copy(const struct cuda_gpu *gpu, cu_address to, cu_a
     return REEL_OK;
 }
 
-enum reel_status cuda_queue_fill(const struct cuda_gpu *gpu, cu_address to, unsigned char value,
-                                 size_t n, struct reel_error *err) {
-    EACH_GPU(gpu, one)
-    TRY(one, NULL, err, fill, cuda_on(gpu, to, number_of(gpu, one)), value, n, NULL);
-    return REEL_OK;
-}
-
 enum reel_status cuda_queue_upload_of(const struct cuda_gpu *gpu, int g, cu_address to,
                                       const void *from, size_t n, struct reel_error *err) {
     TRY(gpu_of(gpu, g), NULL, err, upload_async, cuda_on(gpu, to, g), from, n, NULL);
@@ -662,6 +655,25 @@ enum reel_status cuda_meet(const struct cuda_gpu *gpu, struct reel_error *err) {
     if (gpu->n <= 1) return REEL_OK;
     pthread_mutex_lock(&one_order);
     const enum reel_status status = meet_all(gpu, err);
+    pthread_mutex_unlock(&one_order);
+    return status;
+}
+
+static enum reel_status fill_all(const struct cuda_gpu *gpu, cu_address to, unsigned char value,
+                                 size_t n, struct reel_error *err) {
+    EACH_GPU(gpu, one)
+    TRY(one, NULL, err, fill, cuda_on(gpu, to, number_of(gpu, one)), value, n, NULL);
+    return REEL_OK;
+}
+
+/* In one go, so that no launch comes between the fill and the meeting behind it. */
+enum reel_status cuda_queue_fill(const struct cuda_gpu *gpu, cu_address to, unsigned char value,
+                                 size_t n, struct reel_error *err) {
+    if (gpu->n <= 1) return fill_all(gpu, to, value, n, err);
+    pthread_mutex_lock(&one_order);
+    enum reel_status status = meet_all(gpu, err);
+    if (status == REEL_OK) status = fill_all(gpu, to, value, n, err);
+    if (status == REEL_OK) status = meet_all(gpu, err);
     pthread_mutex_unlock(&one_order);
     return status;
 }

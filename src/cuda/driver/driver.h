@@ -133,7 +133,9 @@ enum reel_status cuda_copy(const struct cuda_gpu *gpu, cu_address to, cu_address
  * it done. */
 enum reel_status cuda_queue_copy(const struct cuda_gpu *gpu, cu_address to, cu_address from,
                                  size_t n, struct reel_error *err);
-/* The same: n bytes of `value`. */
+/* The same: n bytes of `value`. Kernels of several GPUs store into each other's memory: so the fill
+ * begins when what was queued before is over on all, and what is queued behind it begins when all
+ * are filled. */
 enum reel_status cuda_queue_fill(const struct cuda_gpu *gpu, cu_address to, unsigned char value,
                                  size_t n, struct reel_error *err);
 /* The same from pinned memory of the host, which stays as it is until then; to all GPUs, or to GPU
