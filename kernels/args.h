@@ -159,11 +159,14 @@ struct gpu_args {
     unsigned int *abort[ARGS_MOST_GPUS];       /* of each GPU; who gives up claims the first */
 };
 
-/* The last parameter of a kernel whose blocks on several GPUs wait for each other. */
+/* The last parameter of a kernel whose blocks on several GPUs wait for each other, and its address or, with one GPU,
+ * 0. */
 #if P_GPUS > 1
 #define GPUS_PARAMETER , const PARAMETER struct gpu_args gpus
+#define GPUS_POINTER   (&gpus)
 #else
 #define GPUS_PARAMETER
+#define GPUS_POINTER 0
 #endif
 
 /* One launch of columns.cu (docs/BATCHES.md). Each column is told what a launch of decode.cu for its session alone

@@ -64,8 +64,7 @@ struct decode_block {
 };
 
 /* Bytes of struct gpu_shared (shared.cuh), with several GPUs. */
-enum { GPUS_SHARED_BYTES = 64 };
-TAPE_FN int gpus_shared_bytes(const struct decode_block *b) { return b->gpus > 1 ? GPUS_SHARED_BYTES : 0; }
+TAPE_FN int gpus_shared_bytes(int gpus) { return gpus > 1 ? 64 : 0; }
 
 /* Bytes of the partial attention of all warps. */
 TAPE_FN int attention_o_bytes(const struct decode_block *b) {
@@ -117,7 +116,7 @@ TAPE_FN int columns_shared_bytes(const struct tape_shape *t, const struct decode
     const int first = parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP], n);
     const int mix = parts_of_two(&s[TAPE_QKV], &s[TAPE_MIX], n);
     const int group = parts_of_two(&s[TAPE_OUT], &s[TAPE_DOWN], n);
-    int at = gpus_shared_bytes(b) + (x > o ? x : o);                            /* x, o; overlaid: attention */
+    int at = gpus_shared_bytes(b->gpus) + (x > o ? x : o);                      /* x, o; overlaid: attention */
     at = layout_add(at, 16, 4 * n * (first > mix ? first : mix));               /* part_hidden */
     at += 4 * n * group;                                                        /* part_group */
     at += 2 * 4 * n * PART_STRIDE(t->warps);                                    /* ssq */
@@ -148,7 +147,7 @@ TAPE_FN int decode_shared_bytes(const struct tape_shape *t, const struct decode_
         const int floats = i == TAPE_HEAD ? 0 : PART_FLOATS(g->row_tiles, g->k_parts, 1);
         if (floats > parts) parts = floats;
     }
-    int at = gpus_shared_bytes(b) + 2 * 4 * parts;                  /* part */
+    int at = gpus_shared_bytes(b->gpus) + 2 * 4 * parts;            /* part */
     at += 2 * 4 * PART_STRIDE(t->warps);                            /* ssq */
     at += b->gate_slots * 2 * 4 * PART_STRIDE(t->warps);            /* gates */
     at += 2 * 4 * 8 * head->k_tiles;                                /* x */

@@ -332,7 +332,7 @@ DEV int kv_first(const struct prompt_worker *r) {
  * cache. */
 DEV void rows_finish(const struct prompt_worker *r, int nth, const struct chunk_piece *c, int head,
                      struct head_rows *rows) {
-    /* what is made ahead of a single head's addresses would take more registers than there are */
+    /* The compiler makes addresses of a GPU's only KV head far ahead, more of them than registers hold, if it knows. */
     const int kv_head = GPU_KV_HEADS > 1 ? (head - GPU_HEADS) % GPU_KV_HEADS : opaque(0);
     if (head < GPU_HEADS + GPU_KV_HEADS) rows_rotate(r, nth, head >= GPU_HEADS, rows);
     if (head < GPU_HEADS) {

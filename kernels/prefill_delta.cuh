@@ -67,7 +67,8 @@ DEV const float *delta_numbers(const struct prompt_worker *r, int nth) {
 }
 
 /* With several GPUs each has the heads of its own groups, and counts these heads and their channels from 0. The model's
- * and the session's numbers are those of all heads. Below: what a GPU's value head or channel is there. */
+ * and the session's numbers are those of all heads. Below: what a GPU's value head or channel is there. On one GPU that
+ * is the same, and macros: a call of such a function, too, had ptxas make other code. */
 #if P_GPUS > 1
 DEV int model_head(const struct prompt_worker *r, int head) { return r->a->gpus.gpu * GPU_VALUE_HEADS + head; }
 DEV int model_channel(const struct prompt_worker *r, int channel) {

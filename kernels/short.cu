@@ -4,9 +4,5 @@
 #include "short.cuh"
 
 KERNEL(P_THREADS) prefill_short(const PARAMETER struct prefill_args args GPUS_PARAMETER) {
-#if P_GPUS > 1
-    short_launch(&args, &gpus);
-#else
-    short_launch(&args, 0);
-#endif
+    short_launch(&args, GPUS_POINTER);
 }

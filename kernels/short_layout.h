@@ -38,7 +38,7 @@ TAPE_FN int short_shared_bytes(const struct tape_shape *t, int kv_heads, int hea
         const int n = g->row_tiles * SHORT_PAIR(atoms) * g->k_parts * SHORT_SUM_BYTES;
         if (n > bytes) bytes = n;
     }
-    int at = gpus > 1 ? GPUS_SHARED_BYTES : 0;                      /* others */
+    int at = gpus_shared_bytes(gpus);                               /* others */
     at += 2 * bytes;                                                /* part */
     at += t->segment[TAPE_OUT].k_tiles * atoms * SHORT_INPUT_BYTES; /* q */
     at += kv_heads * runs * (int)kv_piece_bytes(0, head_dim);       /* k, v */

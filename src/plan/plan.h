@@ -138,8 +138,8 @@ struct plan {
 
     /* the model */
     int n_heads, n_kv_heads, head_dim;
-    /* Of the KV heads, the last so many, and their heads, are none of the model's: several GPUs
-     * have as many each. Their weights are 0. */
+    /* So many of the KV heads, the last ones, are none of the model's. They and the heads that
+     * share them have weights of 0, and make the number a multiple of the GPUs'. */
     int none_kv_heads;
     int rotary_dim; /* entries of a head that are rotated */
     int group_heads, group_kv_heads;

@@ -222,7 +222,6 @@ static const struct mutation gpus[] = {
       { IN("short.cuh", "for (int g = 0; g < P_GPUS; g++)",
            "for (int g = a->gpus.gpu; g == a->gpus.gpu; g++)") } },
     { "a sampler that does not know its GPU",
-
       { IN("sample.cuh", "w.block += gpus_of(s)->gpus->gpu * GPU_SMS;", "") } },
 };
 LIST(gpus, gpus, 4);
