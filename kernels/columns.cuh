@@ -380,7 +380,7 @@ DEV void columns_gather_sum(struct worker *w, int exchange, float (*h)[2 * SLICE
     };
     STATIC_ASSERT(ITEMS % CHUNK == 0, "no chunk is cut");
     const u64 *from = column_words(w, exchange, 0) + w->warp * SLICE_WORDS + w->lane;
-    int have = M_HIDDEN / 2 - w->warp * SLICE_WORDS;
+    int have = WHOLE_SLICES ? SLICE_WORDS : M_HIDDEN / 2 - w->warp * SLICE_WORDS;
     if (have > SLICE_WORDS) have = SLICE_WORDS;
     NO_UNROLL
     for (int first = 0; first < ITEMS; first += CHUNK) {
@@ -388,21 +388,17 @@ DEV void columns_gather_sum(struct worker *w, int exchange, float (*h)[2 * SLICE
         u64 v[CHUNK][P_GROUPS];
         UNROLL
         for (int i = 0; i < CHUNK; i++) {
+            const int column = i / SLICE, turn = i % SLICE;
             UNROLL
-            for (int g = 0; g < P_GROUPS; g++)
+            for (int g = 0; g < P_GROUPS; g++) {
                 v[i][g] = (u64)(w->epoch & 0xffffu) << 48;
+                if (turn * LANES + w->lane < have)
+                    v[i][g] = word_load(from + column * P_WORDS + turn * LANES + g * (M_HIDDEN / 2));
+            }
         }
         NO_UNROLL
         for (;;) {
             u32 off = 0;
-            UNROLL
-            for (int i = 0; i < CHUNK; i++) {
-                const int column = i / SLICE, turn = i % SLICE;
-                UNROLL
-                for (int g = 0; g < P_GROUPS; g++)
-                    if (turn * LANES + w->lane < have && (!polls || !word_is24(v[i][g], w->epoch)))
-                        v[i][g] = word_load(from + column * P_WORDS + turn * LANES + g * (M_HIDDEN / 2));
-            }
             UNROLL
             for (int i = 0; i < CHUNK; i++) {
                 UNROLL
@@ -411,6 +407,14 @@ DEV void columns_gather_sum(struct worker *w, int exchange, float (*h)[2 * SLICE
             }
             if (warp_all(off == 0 || w->dead)) break;
             wait_failed(w, &polls, kind, w->epoch & 0xffffu, (u32)(v[0][0] >> 48));
+            UNROLL
+            for (int i = 0; i < CHUNK; i++) {
+                const int column = i / SLICE, turn = i % SLICE;
+                UNROLL
+                for (int g = 0; g < P_GROUPS; g++)
+                    if (!word_is24(v[i][g], w->epoch))
+                        v[i][g] = word_load(from + column * P_WORDS + turn * LANES + g * (M_HIDDEN / 2));
+            }
         }
         UNROLL
         for (int i = 0; i < CHUNK; i++) {
@@ -438,33 +442,37 @@ DEV void columns_input(struct worker *w, int is_down, float (*h)[2 * SLICE]) {
 
 /* Waits for n words of bf16 pairs of each column and stores them as B fragments. All consumers of the block share the
  * work; the vectors are complete after a barrier. n is even. */
-DEV void columns_gather_pairs(struct worker *w, int exchange, int n, u32 *to, enum wait_kind kind) {
-    enum { TURNS = COLUMNS > 2 ? 4 : 2 };
+DEV void columns_gather_pairs(struct worker *w, int exchange, const int n, u32 *to, enum wait_kind kind) {
+    enum { MOST = COLUMNS > 2 ? 4 : 2 };
     const int thread = w->warp * LANES + w->lane, pairs = COLUMNS * n / 2;
+    const int all_turns = (pairs + CONSUMER_THREADS - 1) / CONSUMER_THREADS, turns = MIN(all_turns, (int)MOST);
     NO_UNROLL
-    for (int first = 0; first < pairs; first += TURNS * CONSUMER_THREADS) {
-        u64 v[TURNS][2];
+    for (int first = 0; first < pairs; first += turns * CONSUMER_THREADS) {
+        u64 v[MOST][2];
         u32 polls = 0;
+        const u64 *from[MOST];
         UNROLL
-        for (int i = 0; i < TURNS; i++)
+        for (int i = 0; i < turns; i++) {
+            const int at = first + i * CONSUMER_THREADS + thread, column = at / (n / 2), word = at % (n / 2) * 2;
             v[i][0] = v[i][1] = word_make(0, w->epoch);
+            from[i] = column_words(w, exchange, column) + word;
+            if (at < pairs) word_load2(from[i], &v[i][0], &v[i][1]);
+        }
         NO_UNROLL
         for (;;) {
             u32 off = 0;
             UNROLL
-            for (int i = 0; i < TURNS; i++) {
-                const int at = first + i * CONSUMER_THREADS + thread, column = at / (n / 2), word = at % (n / 2) * 2;
-                if (at < pairs && (!polls || !word_is(v[i][0], w->epoch) || !word_is(v[i][1], w->epoch)))
-                    word_load2(column_words(w, exchange, column) + word, &v[i][0], &v[i][1]);
-            }
-            UNROLL
-            for (int i = 0; i < TURNS; i++)
+            for (int i = 0; i < turns; i++)
                 off |= word_off(v[i][0], w->epoch) | word_off(v[i][1], w->epoch);
             if (warp_all(off == 0 || w->dead)) break;
             wait_failed(w, &polls, kind, w->epoch, (u32)(v[0][0] >> 32));
+            UNROLL
+            for (int i = 0; i < turns; i++)
+                if (!word_is(v[i][0], w->epoch) || !word_is(v[i][1], w->epoch))
+                    word_load2(from[i], &v[i][0], &v[i][1]);
         }
         UNROLL
-        for (int i = 0; i < TURNS; i++) {
+        for (int i = 0; i < turns; i++) {
             const int at = first + i * CONSUMER_THREADS + thread, column = at / (n / 2), word = at % (n / 2) * 2;
             u32 *x = to + word / 8 * INPUT_STRIDE + column * 8 + word % 4 * 2 + word % 8 / 4;
             if (at < pairs) x[0] = (u32)v[i][0], x[2] = (u32)v[i][1];

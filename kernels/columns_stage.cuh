@@ -157,26 +157,35 @@ DEV const u64 *asked_words(const struct worker *w, const struct asked_row *r) {
 
 DEV void rows_poll(struct worker *w, struct asked_row *r) {
     u32 polls = 0;
+    const u64 *from[ROWS_AT_ONCE];
+    UNROLL
+    for (int i = 0; i < ROWS_AT_ONCE; i++) {
+        from[i] = asked_words(w, r + i);
+        UNROLL
+        for (int n = 0; n < ROPE_TURNS; n++) {
+            const int j = n * LANES + w->lane;
+            if (r[i].column == COLUMNS || j >= ROPE_WORDS) continue;
+            r[i].words[n][0] = word_load(from[i] + word_low(j)), r[i].words[n][1] = word_load(from[i] + word_high(j));
+        }
+    }
     NO_UNROLL
     for (;;) {
         u32 off = 0;
-        UNROLL
-        for (int i = 0; i < ROWS_AT_ONCE; i++) {
-            UNROLL
-            for (int n = 0; n < ROPE_TURNS; n++) {
-                const int j = n * LANES + w->lane;
-                if (r[i].column == COLUMNS || j >= ROPE_WORDS) continue;
-                const u64 *from = asked_words(w, r + i);
-                if (!polls || !word_is(r[i].words[n][0], w->epoch)) r[i].words[n][0] = word_load(from + word_low(j));
-                if (!polls || !word_is(r[i].words[n][1], w->epoch)) r[i].words[n][1] = word_load(from + word_high(j));
-            }
-        }
         UNROLL
         for (int i = 0; i < ROWS_AT_ONCE * ROPE_TURNS; i++)
             off |= word_off(r[i / ROPE_TURNS].words[i % ROPE_TURNS][0], w->epoch) |
                    word_off(r[i / ROPE_TURNS].words[i % ROPE_TURNS][1], w->epoch);
         if (warp_all(off == 0 || w->dead)) break;
         wait_failed(w, &polls, WAIT_QKV, w->epoch, (u32)(r[0].words[0][0] >> 32));
+        UNROLL
+        for (int i = 0; i < ROWS_AT_ONCE; i++) {
+            UNROLL
+            for (int n = 0; n < ROPE_TURNS; n++) {
+                const int j = n * LANES + w->lane;
+                if (!word_is(r[i].words[n][0], w->epoch)) r[i].words[n][0] = word_load(from[i] + word_low(j));
+                if (!word_is(r[i].words[n][1], w->epoch)) r[i].words[n][1] = word_load(from[i] + word_high(j));
+            }
+        }
     }
 }
 

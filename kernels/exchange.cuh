@@ -54,7 +54,7 @@ DEV void gather_pairs(struct worker *w, const u64 *from, u32 *x, int n, int have
 DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind kind) {
     enum { CHUNK = P_GROUPS * SLICE <= 16 ? SLICE : (P_GROUPS >= 16 ? 1 : 16 / P_GROUPS) };
     const u64 *from = words + w->warp * SLICE_WORDS + w->lane;
-    int have = M_HIDDEN / 2 - w->warp * SLICE_WORDS;
+    int have = WHOLE_SLICES ? SLICE_WORDS : M_HIDDEN / 2 - w->warp * SLICE_WORDS;
     if (have > SLICE_WORDS) have = SLICE_WORDS;
     UNROLL
     for (int first = 0; first < SLICE; first += CHUNK) {
@@ -63,8 +63,11 @@ DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind
         UNROLL
         for (int i = 0; i < CHUNK; i++) {
             UNROLL
-            for (int g = 0; g < P_GROUPS; g++)
+            for (int g = 0; g < P_GROUPS; g++) {
                 v[i][g] = (u64)(w->epoch & 0xffffu) << 48;
+                if (first + i < SLICE && (first + i) * LANES + w->lane < have)
+                    v[i][g] = word_load(from + (first + i) * LANES + g * (M_HIDDEN / 2));
+            }
         }
         NO_UNROLL
         for (;;) {
@@ -73,18 +76,17 @@ DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind
             for (int i = 0; i < CHUNK; i++) {
                 UNROLL
                 for (int g = 0; g < P_GROUPS; g++)
-                    if (first + i < SLICE && (first + i) * LANES + w->lane < have &&
-                        (!polls || !word_is24(v[i][g], w->epoch)))
-                        v[i][g] = word_load(from + (first + i) * LANES + g * (M_HIDDEN / 2));
-            }
-            UNROLL
-            for (int i = 0; i < CHUNK; i++) {
-                UNROLL
-                for (int g = 0; g < P_GROUPS; g++)
                     off |= word_off24(v[i][g], w->epoch);
             }
             if (warp_all(off == 0 || w->dead)) break;
             wait_failed(w, &polls, kind, w->epoch & 0xffffu, (u32)(v[0][0] >> 48));
+            UNROLL
+            for (int i = 0; i < CHUNK; i++) {
+                UNROLL
+                for (int g = 0; g < P_GROUPS; g++)
+                    if (first + i < SLICE && !word_is24(v[i][g], w->epoch))
+                        v[i][g] = word_load(from + (first + i) * LANES + g * (M_HIDDEN / 2));
+            }
         }
         UNROLL
         for (int i = 0; i < CHUNK; i++) {

@@ -144,23 +144,25 @@ DEV void row_poll(struct worker *w, const u64 *from, u32 (*x)[2]) {
     u64 v[ROPE_TURNS][2];
     u32 polls = 0;
     UNROLL
-    for (int n = 0; n < ROPE_TURNS; n++)
+    for (int n = 0; n < ROPE_TURNS; n++) {
+        const int j = n * LANES + w->lane;
         v[n][0] = v[n][1] = word_make(0, w->epoch);
+        if (j < ROPE_WORDS) v[n][0] = word_load(from + word_low(j)), v[n][1] = word_load(from + word_high(j));
+    }
     NO_UNROLL
     for (;;) {
         u32 off = 0;
         UNROLL
         for (int n = 0; n < ROPE_TURNS; n++)
-            if (n * LANES + w->lane < ROPE_WORDS) {
-                const int j = n * LANES + w->lane;
-                if (!polls || !word_is(v[n][0], w->epoch)) v[n][0] = word_load(from + word_low(j));
-                if (!polls || !word_is(v[n][1], w->epoch)) v[n][1] = word_load(from + word_high(j));
-            }
-        UNROLL
-        for (int n = 0; n < ROPE_TURNS; n++)
             off |= word_off(v[n][0], w->epoch) | word_off(v[n][1], w->epoch);
         if (warp_all(off == 0 || w->dead)) break;
         wait_failed(w, &polls, WAIT_QKV, w->epoch, (u32)(v[0][0] >> 32));
+        UNROLL
+        for (int n = 0; n < ROPE_TURNS; n++) {
+            const int j = n * LANES + w->lane;
+            if (!word_is(v[n][0], w->epoch)) v[n][0] = word_load(from + word_low(j));
+            if (!word_is(v[n][1], w->epoch)) v[n][1] = word_load(from + word_high(j));
+        }
     }
     UNROLL
     for (int n = 0; n < ROPE_TURNS; n++)

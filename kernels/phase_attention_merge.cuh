@@ -215,29 +215,33 @@ struct member_words {
 DEV void members_poll(struct worker *w, struct member_words *v, int first, int members, int unit) {
     const u64 *from = w->a->words + X_ATTENTION + w->group * P_GROUP_SMS * ATTENTION_SPAN;
     const int head = unit * UNIT_WORDS / AT_WORDS;
+    const u64 *p = from + (first + w->lane / UNIT_LANES) * ATTENTION_SPAN;
+    const int o = unit * UNIT_WORDS + w->lane % UNIT_LANES * 2;
     u32 polls = 0;
     UNROLL
     for (int n = 0; n < MEMBER_TURNS; n++) {
+        const int turn = n * UNIT_MEMBERS * ATTENTION_SPAN;
         v->o[n][0] = v->o[n][1] = (u64)(w->epoch & 0xffffu) << 48;
         v->lse[n] = word_make(float_bits(ATTENTION_NEVER), w->epoch);
+        if (first + n * UNIT_MEMBERS + w->lane / UNIT_LANES >= members) continue;
+        word_load2(p + turn + o, &v->o[n][0], &v->o[n][1]);
+        v->lse[n] = word_load(p + turn + RESULT_WORDS + head);
     }
     NO_UNROLL
     for (;;) {
         u32 off = 0;
         UNROLL
-        for (int n = 0; n < MEMBER_TURNS; n++) {
-            const int member = first + n * UNIT_MEMBERS + w->lane / UNIT_LANES;
-            const u64 *p = from + member * ATTENTION_SPAN;
-            if (member >= members) continue;
-            if (!polls || !word_is24(v->o[n][0], w->epoch) || !word_is24(v->o[n][1], w->epoch))
-                word_load2(p + unit * UNIT_WORDS + w->lane % UNIT_LANES * 2, &v->o[n][0], &v->o[n][1]);
-            if (!polls || !word_is(v->lse[n], w->epoch)) v->lse[n] = word_load(p + RESULT_WORDS + head);
-        }
-        UNROLL
         for (int n = 0; n < MEMBER_TURNS; n++)
             off |= word_off24(v->o[n][0], w->epoch) | word_off24(v->o[n][1], w->epoch) | word_off(v->lse[n], w->epoch);
         if (warp_all(off == 0 || w->dead)) break;
         wait_failed(w, &polls, WAIT_ATTENTION, w->epoch, (u32)(v->lse[0] >> 32));
+        UNROLL
+        for (int n = 0; n < MEMBER_TURNS; n++) {
+            const int turn = n * UNIT_MEMBERS * ATTENTION_SPAN;
+            if (!word_is24(v->o[n][0], w->epoch) || !word_is24(v->o[n][1], w->epoch))
+                word_load2(p + turn + o, &v->o[n][0], &v->o[n][1]);
+            if (!word_is(v->lse[n], w->epoch)) v->lse[n] = word_load(p + turn + RESULT_WORDS + head);
+        }
     }
 }
 
@@ -310,23 +314,25 @@ DEV void merged_gather(struct worker *w) {
     const int thread = w->warp * LANES + w->lane;
     u64 v[TURNS][2];
     u32 polls = 0;
+    const u64 *from = merged_words(w) + 2 * thread;
     UNROLL
-    for (int n = 0; n < TURNS; n++)
+    for (int n = 0; n < TURNS; n++) {
         v[n][0] = v[n][1] = word_make(0, w->epoch);
+        if (2 * (n * CONSUMER_THREADS + thread) < RESULT_WORDS)
+            word_load2(from + 2 * n * CONSUMER_THREADS, &v[n][0], &v[n][1]);
+    }
     NO_UNROLL
     for (;;) {
         u32 off = 0;
-        UNROLL
-        for (int n = 0; n < TURNS; n++) {
-            const int word = 2 * (n * CONSUMER_THREADS + thread);
-            if (word < RESULT_WORDS && (!polls || !word_is(v[n][0], w->epoch) || !word_is(v[n][1], w->epoch)))
-                word_load2(merged_words(w) + word, &v[n][0], &v[n][1]);
-        }
         UNROLL
         for (int n = 0; n < TURNS; n++)
             off |= word_off(v[n][0], w->epoch) | word_off(v[n][1], w->epoch);
         if (warp_all(off == 0 || w->dead)) break;
         wait_failed(w, &polls, WAIT_ATTENTION, w->epoch, (u32)(v[0][0] >> 32));
+        UNROLL
+        for (int n = 0; n < TURNS; n++)
+            if (!word_is(v[n][0], w->epoch) || !word_is(v[n][1], w->epoch))
+                word_load2(from + 2 * n * CONSUMER_THREADS, &v[n][0], &v[n][1]);
     }
     UNROLL
     for (int n = 0; n < TURNS; n++) {
