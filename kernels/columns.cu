@@ -55,7 +55,7 @@ DEV void delta_layer(struct worker *w, struct held *t, u32 (*gates)[2][SLICE], f
 /* The consumers' part of one layer. h comes in without the sums of the layer before, for which this layer waits. */
 DEV void layer_consume(struct worker *w, int layer, float (*h)[2 * SLICE]) {
     const float *norms = w->a->norms + (size_t)2 * layer * M_HIDDEN;
-    struct held t[PRELOAD_TILES];
+    struct held t[HELD_TILES];
     float gain[2 * SLICE];
     w->layer = layer;
     worker_anew(w);

@@ -181,7 +181,7 @@ DEV void columns_stream(struct worker *w, float (*d)[COLUMN_SUMS], const u32 *x,
     for (int i = from; i < to; i += P_SLOT_TILES) {
         struct held more[P_SLOT_TILES];
         const int left = to - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
-        tiles_take(w, more, n, format);
+        tiles_take(w, more, n, format, 0);
         columns_multiply(d, more, x, split, w->lane, i, n, warp_rows, half, format);
     }
 }
@@ -468,8 +468,7 @@ DEV void columns_gather_pairs(struct worker *w, int exchange, const int n, u32 *
             wait_failed(w, &polls, kind, w->epoch, (u32)(v[0][0] >> 32));
             UNROLL
             for (int i = 0; i < turns; i++)
-                if (!word_is(v[i][0], w->epoch) || !word_is(v[i][1], w->epoch))
-                    word_load2(from[i], &v[i][0], &v[i][1]);
+                if (!word_is(v[i][0], w->epoch) || !word_is(v[i][1], w->epoch)) word_load2(from[i], &v[i][0], &v[i][1]);
         }
         UNROLL
         for (int i = 0; i < turns; i++) {

@@ -96,7 +96,7 @@ DEV void delta_layer(struct worker *w, struct held *t, float *h, float *gain, fl
 DEV void layer_consume(struct worker *w, int layer, int position, float *h, float *gain) {
     const struct decode_args *a = w->a;
     const float *norms = a->norms + (size_t)2 * layer * M_HIDDEN;
-    struct held t[PRELOAD_TILES];
+    struct held t[HELD_TILES];
     float gate_up_gain[2 * SLICE];
     w->layer = layer;
     worker_anew(w);

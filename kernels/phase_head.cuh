@@ -64,7 +64,7 @@ DEV void head_unit_narrow(struct worker *w, int q, const u8 *tiles, float (*d)[4
     for (int k = 0; k < P_HEAD_UNIT; k++) {
         struct held t;
         held_read(&t, tiles + k * (int)tile_bytes(P_HEAD_FORMAT), w->lane, P_HEAD_FORMAT);
-        product_narrow(d + (k & 1), &t, x + k * TILE_PARTS(P_HEAD_FORMAT) * 8, 1, w->lane, 0, 1, 1, P_HEAD_FORMAT);
+        product_narrow(d + (k & 1), &t, x + k * TILE_PARTS(P_HEAD_FORMAT) * 8, 1, w->lane, 0, 1, 1, P_HEAD_FORMAT, 0);
     }
 }
 

@@ -25,14 +25,19 @@
 #define LOOPS(S)                                                                                                       \
     (SLICE > 4 && DIGITS(P_##S##_FORMAT) &&                                                                            \
      (PRELOAD_TILES + ROUND(S) - 1) / ROUND(S) * ROUND(S) < TILES(S) / ROUND(S) * ROUND(S))
-#define ROUND_HELD(S) (PRELOAD_TILES < ROUND(S) ? 0 : ROUND(S))
-#define PRELOAD(S)    (TILES(S) < PRELOAD_TILES ? TILES(S) : LOOPS(S) ? ROUND_HELD(S) : PRELOAD_TILES)
-/* TILES_TAKE takes the preloaded tiles out of the ring into t, in the bytes of their format. XWORDS is how many words
- * of the phase's input one lane holds. */
-#define TILES_TAKE(w, t, S) ((w)->phase = LAYER_PHASE(S), tiles_take(w, t, PRELOAD(S), P_##S##_FORMAT))
+/* Whether a phase's tiles are ready when its input comes: made operands of as they are taken, while exchanges are
+ * waited for. Weights are floats then, and all of the phase's parts fit into the registers. */
+#define READY_PARTS(format, parts) (TILE_FLOATS(format) && (parts) <= P_READY_PARTS)
+#define READY(S)                   READY_PARTS(P_##S##_FORMAT, P_##S##_WARP_ROWS *P_##S##_WARP_K)
+#define ROUND_HELD(S)              (PRELOAD_TILES < ROUND(S) ? 0 : ROUND(S))
+#define PRELOAD(S)                 (READY(S) || TILES(S) < PRELOAD_TILES ? TILES(S) : LOOPS(S) ? ROUND_HELD(S) : PRELOAD_TILES)
+/* TILES_TAKE takes the preloaded tiles out of the ring into t, in the bytes of their format or ready. XWORDS is how
+ * many words of the phase's input one lane holds. */
+#define TILES_TAKE(w, t, S) ((w)->phase = LAYER_PHASE(S), tiles_take(w, t, PRELOAD(S), P_##S##_FORMAT, READY(S)))
 #define XWORDS(S)           ((P_##S##_WARP_K * 8 + LANES - 1) / LANES)
 enum {
     PRELOAD_TILES = P_PRELOAD_TILES,
+    HELD_TILES = MAX(P_PRELOAD_TILES, P_READY_PARTS), /* or parts, where they are ready */
 #if M_DELTA
     FIRST_WARP_ROWS = MAX(P_QKV_WARP_ROWS, P_MIX_WARP_ROWS),
 #else
@@ -66,7 +71,7 @@ DEV int tiles_k(int n, int warp_rows, const int half) { return half ? n / (2 * w
 
 /* As product and, with `split`, as product_split: with tiles that have scales. */
 DEV void product_narrow(float (*d)[4], const struct held *t, const u32 *x, const int split, int lane, int first, int n,
-                        int warp_rows, const int format) {
+                        int warp_rows, const int format, const int ready) {
 #if TILES_NARROW
     enum { MOST_PARTS = 4 };
     const int parts = TILE_PARTS(format), run = TILE_RUN(format);
@@ -75,6 +80,7 @@ DEV void product_narrow(float (*d)[4], const struct held *t, const u32 *x, const
     UNROLL
     for (int i = first; i < first + n; i++) {
         const int k = i / warp_rows, r = i % warp_rows, fresh = i == first || r == 0;
+        const struct held *tile = t + (i - first) * (ready ? parts : 1);
         UNROLL
         for (int j = 0; j < parts; j++) {
             const int word = (k * parts + j) / 4, of_word = (k * parts + j) % 4 * 8;
@@ -88,7 +94,7 @@ DEV void product_narrow(float (*d)[4], const struct held *t, const u32 *x, const
             if (fresh) one[0] = one[1] = one[2] = one[3] = 0;
             UNROLL
             for (int part = j; part < j + run; part++) {
-                const struct quad a = tile_part(format, t[i - first].codes, part);
+                const struct quad a = ready ? tile[part].codes : tile_part(format, tile->codes, part);
                 const u32 *slice = x + (k * parts + part) * 8;
                 if (split)
                     tile_product_split(sum, a, slice, X_LOW, lane);
@@ -100,23 +106,24 @@ DEV void product_narrow(float (*d)[4], const struct held *t, const u32 *x, const
                 else
                     tile_product(one, tile_ones(), b0[part], b1[part]);
             }
-            const struct factors f = held_factors(&t[i - first], format, j / run);
+            const struct factors f = held_factors(tile, format, j / run);
             run_add(d[warp_rows == 1 ? k & 1 : r], sum, one, 4, &f, format);
         }
     }
 #else
     (void)d, (void)t, (void)x, (void)split, (void)lane, (void)first, (void)n, (void)warp_rows, (void)format;
+    (void)ready;
 #endif
 }
 
-/* Multiplies the warp's n tiles from `first` on, which are in the phase's format. x holds the warp's slice of the
- * vector: word i of the slice is in register i / 32 of lane i % 32. A single row tile gets two accumulators, so that
- * the chains of dependent products are shorter. */
+/* Multiplies the warp's n tiles from `first` on, which are in the phase's format or ready. x holds the warp's slice of
+ * the vector: word i of the slice is in register i / 32 of lane i % 32. A single row tile gets two accumulators, so
+ * that the chains of dependent products are shorter. */
 DEV void product(float (*d)[4], const struct held *t, const u32 *x, int lane, int first, int n, int warp_rows,
-                 const int half, const int format) {
+                 const int half, const int format, const int ready) {
     u32 b0 = 0, b1 = 0;
     if (TILE_NARROW(format)) {
-        product_narrow(d, t, x, 0, lane, first, n, warp_rows, format);
+        product_narrow(d, t, x, 0, lane, first, n, warp_rows, format, ready);
         return;
     }
     UNROLL
@@ -137,9 +144,9 @@ DEV void product(float (*d)[4], const struct held *t, const u32 *x, int lane, in
 /* Does the same with the warp's slice of the normed vector in shared memory. The vector is there in two halves, so it
  * has 16 significant bits instead of 8; the products have columns to spare for the second half. */
 DEV void product_split(float (*d)[4], const struct held *t, const u32 *x, int lane, int first, int n, int warp_rows,
-                       const int half, const int format) {
+                       const int half, const int format, const int ready) {
     if (TILE_NARROW(format)) {
-        product_narrow(d, t, x, 1, lane, first, n, warp_rows, format);
+        product_narrow(d, t, x, 1, lane, first, n, warp_rows, format, ready);
         return;
     }
     UNROLL
@@ -174,7 +181,7 @@ DEV void digits_stream(struct worker *w, struct digit_sums *s, const u32 *x, int
     for (int i = from; i < to; i += P_SLOT_TILES) {
         struct held more[P_SLOT_TILES];
         const int left = to - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
-        tiles_take(w, more, n, format);
+        tiles_take(w, more, n, format, 0);
         digits_product(s, more, x, w->lane, i, n, warp_rows, format);
     }
 }
@@ -295,11 +302,11 @@ DEV void product_stream(struct worker *w, float (*d)[4], const u32 *x, const u32
     for (int i = from; i < to; i += P_SLOT_TILES) {
         struct held more[P_SLOT_TILES];
         const int left = to - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
-        tiles_take(w, more, n, format);
+        tiles_take(w, more, n, format, 0);
         if (x)
-            product(d, more, x, w->lane, i, n, warp_rows, half, format);
+            product(d, more, x, w->lane, i, n, warp_rows, half, format, 0);
         else
-            product_split(d, more, slice, w->lane, i, n, warp_rows, half, format);
+            product_split(d, more, slice, w->lane, i, n, warp_rows, half, format, 0);
     }
 }
 
@@ -337,14 +344,15 @@ DEV void phase_product(struct worker *w, const struct held *t, int preload, cons
                        const int half, int warp_k, int k_parts, const int format, const float *h, float *ssq) {
     const u32 *slice = w->s->x + (w->warp * P_QKV_WARP_K * 4 + w->lane % 4) * 2;
     const int tiles = warp_rows * warp_k / TILE_PARTS(format) - half * warp_k / 2;
+    const int ready = READY_PARTS(format, warp_rows * warp_k);
     float d[ACCUMULATORS][4];
     UNROLL
     for (int i = 0; i < ACCUMULATORS; i++)
         d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0;
     if (x)
-        product(d, t, x, w->lane, 0, preload, warp_rows, half, format);
+        product(d, t, x, w->lane, 0, preload, warp_rows, half, format, ready);
     else
-        product_split(d, t, slice, w->lane, 0, preload, warp_rows, half, format);
+        product_split(d, t, slice, w->lane, 0, preload, warp_rows, half, format, ready);
     product_rest(w, d, x, slice, preload, tiles, warp_rows, half, format);
     if (!x) {
         ssq_store(w, h, ssq);

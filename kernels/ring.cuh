@@ -92,9 +92,10 @@ DEV void slots_wait(struct worker *w, int first, int n) {
     lanes_agree(w);
 }
 
-/* Brings this warp's next n tiles of the phase at hand into registers, in the bytes of their format, and gives the
- * slots back. n is a multiple of P_SLOT_TILES, or what is left of the phase. */
-DEV void tiles_take_some(struct worker *w, struct held *t, int n, const int format) {
+/* Brings this warp's next n tiles of the phase at hand into registers and gives the slots back. n is a multiple of
+ * P_SLOT_TILES, or what is left of the phase. Tiles come in the bytes of their format; with `ready` each of their parts
+ * comes as an operand, beside which the tile's first part has the scales. */
+DEV void tiles_take_some(struct worker *w, struct held *t, int n, const int format, const int ready) {
     const int slots = (n + P_SLOT_TILES - 1) / P_SLOT_TILES;
     int mine = w->slot + w->lane; /* lane i gives back slot i */
     if (mine >= RING_SLOTS) mine -= RING_SLOTS;
@@ -102,8 +103,10 @@ DEV void tiles_take_some(struct worker *w, struct held *t, int n, const int form
     slots_wait(w, 0, slots);
     UNROLL
     for (int i = 0; i < n; i++) {
-        held_read(&t[i], slot_tile(w, i % P_SLOT_TILES, format), w->lane, format);
-        seen ^= held_seen(&t[i], format);
+        struct held *tile = t + i * (ready ? TILE_PARTS(format) : 1);
+        held_read(tile, slot_tile(w, i % P_SLOT_TILES, format), w->lane, format);
+        seen ^= held_seen(tile, format);
+        if (ready) tile_make_ready(tile, format);
         if (i % P_SLOT_TILES == P_SLOT_TILES - 1 || i == n - 1) slot_next(w);
     }
     warp_sync();
@@ -111,11 +114,11 @@ DEV void tiles_take_some(struct worker *w, struct held *t, int n, const int form
 }
 
 /* The same where n tiles may be more than the ring holds: then the ring is filled anew in between. */
-DEV void tiles_take(struct worker *w, struct held *t, int n, const int format) {
+DEV void tiles_take(struct worker *w, struct held *t, int n, const int format, const int ready) {
     enum { MOST = RING_SLOTS * P_SLOT_TILES };
     UNROLL
     for (int i = 0; i < n; i += MOST)
-        tiles_take_some(w, t + i, n - i < MOST ? n - i : MOST, format);
+        tiles_take_some(w, t + i * (ready ? TILE_PARTS(format) : 1), n - i < MOST ? n - i : MOST, format, ready);
 }
 
 /* ---- the producer ---- */

@@ -159,7 +159,7 @@ DEV void unit_store(const struct short_worker *b) {
  * weights where these lie. PHASE_READ does the rest of the phase. */
 #define PHASE_TAKE(b, t, wide, S)                                                                                      \
     do {                                                                                                               \
-        if (!(wide)) tiles_take(&(b)->w, t, PRELOAD(S), P_##S##_FORMAT);                                               \
+        if (!(wide)) tiles_take(&(b)->w, t, PRELOAD(S), P_##S##_FORMAT, 0);                                            \
     } while (0)
 #define SEGMENT(S) P_##S##_WARP_ROWS, P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_ROW_TILES, P_##S##_HALF, P_##S##_FORMAT
 #define PHASE_READ(b, t, wide, S)                                                                                      \

@@ -116,7 +116,8 @@ DEV u32 held_seen(const struct held *t, const int format) {
 
 /* ---- operands -------------------------------------------------------------------------------- */
 
-/* Two of a word's codes as bf16: those that the mask 0x00ff00ff takes of word >> shift, or 0x000f000f. */
+/* Two of a word's codes as bf16: those that the mask 0x00ff00ff takes of word >> shift, or 0x000f000f. shift: 0 or 8,
+ * of 4 bits also 4 or 12. */
 DEV u32 codes_pair(const int format, u32 word, int shift) {
     const u32 w = word >> shift;
     switch (TILE_CODE(format)) {
@@ -125,8 +126,10 @@ DEV u32 codes_pair(const int format, u32 word, int shift) {
     case TILE_INT4: /* 128 + n has n in its last bits */
         return bf16_scaled((w & 0x000f000fu) ^ 0x43084308u, 1.0f, -136.0f);
     case TILE_UINT4: return bf16_scaled((w & 0x000f000fu) | 0x43004300u, 1.0f, -128.0f);
-    case TILE_E4M3: /* the exponents differ by 120 */
-        return bf16_scaled((w & 0x00800080u) << 8 | (w & 0x007f007fu) << 4, 1.329227995784916e36f, -0.0f);
+    case TILE_E4M3: { /* the exponents differ by 120; few instructions for shifts of 0 and of 8 */
+        const u32 sign = shift ? word : word << 8, rest = shift ? word >> 4 : word << 4;
+        return bf16_scaled((sign & 0x80008000u) | (rest & 0x07f007f0u), 1.329227995784916e36f, -0.0f);
+    }
     default: /* TILE_E2M1; here by 126 */
         return bf16_scaled((w & 0x00080008u) << 12 | (w & 0x00070007u) << 6, 8.507059173023462e37f, -0.0f);
     }
@@ -141,6 +144,14 @@ DEV struct quad tile_part(const int format, const struct quad codes, const int p
     a.x = codes_pair(format, top, upper), a.y = codes_pair(format, bottom, upper);
     a.z = codes_pair(format, top, upper + 8), a.w = codes_pair(format, bottom, upper + 8);
     return a;
+}
+
+/* Makes operands of a tile's parts, each in the place of a tile; the first keeps the scales. */
+DEV void tile_make_ready(struct held *tile, const int format) {
+    const struct quad codes = tile->codes;
+    UNROLL
+    for (int i = 0; i < TILE_PARTS(format); i++)
+        tile[i].codes = tile_part(format, codes, i);
 }
 
 DEV struct quad tile_ones(void) {

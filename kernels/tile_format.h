@@ -69,6 +69,7 @@ enum { TILE_NO_OFFSETS, TILE_MINIMA, TILE_ZEROS };
 #define TILE_NARROW(format) (TILE_PARTS(format) > 1)
 /* Whether codes are integers, TILE_INT8 to TILE_UINT4. In numbers, since the preprocessor asks as well. */
 #define TILE_INTEGERS(format) (TILE_CODE(format) >= 1 && TILE_CODE(format) <= 3)
+#define TILE_FLOATS(format)   (TILE_NARROW(format) && !TILE_INTEGERS(format))
 /* A run is the parts of a tile that share a scale. */
 #define TILE_RUN(format)  (1 << TILE_GROUP(format) < TILE_PARTS(format) ? 1 << TILE_GROUP(format) : TILE_PARTS(format))
 #define TILE_RUNS(format) (TILE_PARTS(format) / TILE_RUN(format))

@@ -150,6 +150,7 @@ struct plan {
     /* threads: warps consumers, then epilogue, weight producer, KV producer */
     int epilogue_warps, threads;
     int preload_tiles; /* of a phase, taken into registers before its input arrives */
+    int ready_parts;   /* of narrow tiles, that are operands in registers then; 0: none are */
     int out_held; /* of these, out's with one column, whose attention all numbers of columns make */
     int registers_consumer,
         registers_other; /* of a thread, moved between warpgroups; 0: as launched */

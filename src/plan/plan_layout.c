@@ -169,6 +169,9 @@ static void set_preload(struct plan *p) {
      * h are long, 1,896 with 8 and 1,936 with 16. */
     const bool is_long = plan_ceil(p->tape.segment[TAPE_QKV].warp_k * 8, 32) > 4;
     if (p->n_gpus > 1) tiles = int_min(tiles, is_long ? 8 : 16);
+    if (plan_narrow(&p->tape) && p->registers_consumer &&
+        p->compute == 90) /* elsewhere the compiler spills */
+        p->ready_parts = p->n_gpus < 2 ? tiles : 0;
     /* operands of narrow tiles take registers too: with 72 for tiles the compiler spilled */
     if (plan_narrow(&p->tape)) tiles = int_min(tiles, 64 / tile_registers(p));
     tiles = int_min(tiles, int_min(plan_most_tiles(p), p->ring_slots * p->slot_tiles));
@@ -586,7 +589,8 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
                        "passes of %d columns: %s has too little shared memory", columns,
                        one->gpu.name);
     plan->shared_bytes = plan_shared_bytes(plan);
-    if (columns > 4) /* their h takes registers; fewer columns fill the ring twice */
+    plan->ready_parts = 0; /* with h of all columns there are no registers for them */
+    if (columns > 4)       /* their h takes registers; fewer columns fill the ring twice */
         plan->preload_tiles = int_min(one->preload_tiles, plan->ring_slots * plan->slot_tiles);
     /* Two do as one does: they have too few registers for more sums. One H200, Qwen3-1.7B: 934 us
      * for 1,017, Qwen3-8B 3,686 for 4,038. And where one's h is rounded, theirs must be, too. */

@@ -105,7 +105,7 @@ static const struct setting settings[] = {
       { { Q4_1_BLOCKS, 32, PLANE_F16 },
         { INT8_ZEROS, 16, PLANE_F32 },
         { INT4_GROUPS, 128, PLANE_BF16 },
-        { Q4_1_BLOCKS, 32, PLANE_F16 },
+        { E4M3_BLOCKS, 32, PLANE_F32 },
         { ROWS_INT8, 0, PLANE_BF16 } },
       { 3, 9, 77 },
       0.02,

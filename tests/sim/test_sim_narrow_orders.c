@@ -22,6 +22,7 @@
  * offsets, and a head in which embeddings are looked up. "floats": floats, and groups of 16
  * columns. "steps": K-quants. Their prompts are for the
  * decode kernel, for thin items, for halves and for wide items. "brief": one launch reads a prompt.
+ * "ready": floats whose tiles all become operands before the input of their phase comes.
  * "long": slices of h of several words a lane, phases that hold one round of tiles, or none. */
 #define CUT  "n_groups=2,group_sms=2,warps=4,prefill_tokens=256,narrow=1"
 #define LONG CUT ",prefill_from=4,short_positions=0"
@@ -67,6 +68,15 @@ static const struct kind {
         { INT4_ZEROS, 16, PLANE_F16 },
         { ROWS_INT8, 0, PLANE_BF16 },
         { Q4_1_BLOCKS, 32, PLANE_F16 } } },
+    { "ready",
+      "q3-p",
+      CUT ",prefill_from=0",
+      { 1, 3 },
+      { { E4M3_BLOCKS, 128, PLANE_BF16 },
+        { E4M3_BLOCKS, 128, PLANE_BF16 },
+        { E2M1_GROUPS, 32, PLANE_BF16 },
+        { E4M3_BLOCKS, 128, PLANE_BF16 },
+        { E4M3_BLOCKS, 128, PLANE_BF16 } } },
     { "long",
       "q3-h",
       "n_groups=1,group_sms=4,warps=4,prefill_from=0,narrow=1",
