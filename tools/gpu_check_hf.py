@@ -157,7 +157,7 @@ class Greedy:
 
     def __init__(self, folder, device):
         self.model = load(folder, torch.float32, device)
-        self.device = device
+        self.folder, self.device = folder, device
         self.n_ids = self.n_ties = 0
         self.unexplained = []
 
@@ -178,10 +178,17 @@ class Greedy:
             self.n_ids += same
             ids += made[:same]
             if same < n:
-                ids.append(self.settle(logits[same], made[same], f"{name} position {len(ids)}"))
+                ids.append(self.settle(ids, logits[same], made[same], f"{name} position {len(ids)}"))
         return ids
 
-    def settle(self, logits, found, where):
+    @torch.inference_mode()
+    def their_gap(self, ids, wanted, found):
+        """By how much transformers' bf16 run prefers one id to another behind ids."""
+        model = load(self.folder, torch.bfloat16, self.device)
+        logits = model(torch.tensor([ids], device=self.device)).logits[0, -1].float()
+        return float(logits[wanted] - logits[found])
+
+    def settle(self, ids, logits, found, where):
         wanted = int(logits.argmax())
         best = float(logits[wanted])
         gap = (best - float(logits[found])) / ulp(best)
@@ -189,7 +196,9 @@ class Greedy:
         if gap <= TIE_ULPS:
             self.n_ties += 1
         else:
-            self.unexplained.append(f"{where}: {found} for {wanted}, {gap:.1f} ulp below")
+            theirs = self.their_gap(ids, wanted, found) / ulp(best)
+            self.unexplained.append(f"{where}: {found} for {wanted}, {gap:.1f} ulp below "
+                                    f"(in transformers' bf16 {theirs:.1f})")
         return wanted
 
     def verdict(self):

@@ -115,7 +115,7 @@ def several(check):
     one = f"gpu:{gpus_of(check)[0]}"
     forms = FORMS[check.args.size]
     check.main_model()
-    with ThreadPoolExecutor(4) as pool:  # kernels are compiled here, side by side
+    with ThreadPoolExecutor(12) as pool:  # kernels are compiled here, side by side
         list(pool.map(lambda case: opened(check, *case).close(),
                       [(device, form) for form in forms for device in (check.args.device, one)]))
     for form in forms:
