@@ -37,9 +37,9 @@ enum { BARRIER_PARTS = 1, PART_BARRIERS = 4, BARRIER_CONSUMERS = 5 };
 /* Words of two values that a consumer warp holds of h, the hidden state: its k tiles have 8 words each. SLICE is how
  * many of them one lane holds. */
 enum { SLICE_WORDS = P_QKV_WARP_K * 8, SLICE = (SLICE_WORDS + LANES - 1) / LANES };
-/* Long slices without padding need no looking which of their words exist, which is many instructions. */
-#define WHOLE_SLICES (P_WARPS * P_QKV_WARP_K * 16 == M_HIDDEN && P_QKV_WARP_K % 4 == 0)
-#define LONG_SLICES (P_QKV_WARP_K > 16 && P_QKV_WARP_K % 4 == 0 && P_WARPS * P_QKV_WARP_K * 16 == M_HIDDEN)
+/* Slices without padding need no looking which of their words exist, which is many instructions. */
+#define WHOLE_SLICES (P_QKV_WARP_K % 4 == 0 && P_WARPS * P_QKV_WARP_K * 16 == M_HIDDEN)
+#define LONG_SLICES  (P_QKV_WARP_K > 16 && WHOLE_SLICES)
 
 /* Each program says itself what its blocks keep in shared memory: decode_shared.cuh and short_shared.cuh. Both
  * structs have the barriers `full` and `empty` of the weight ring, `caps` and `end`. */

@@ -19,8 +19,7 @@ static const struct mutation decode[] = {
       { IN("best.cuh", "word_is(key, w->epoch) & word_is(id, w->epoch)",
            "key >> 32 && id >> 32") } },
     { "sums of out and down",
-      { IN("exchange.cuh", "off |= word_off24(v[i][g], w->epoch);", "off |= !(v[i][g] >> 48);"),
-        IN("exchange.cuh", "(!polls || !word_is24(v[i][g], w->epoch))", "1") } },
+      { IN("exchange.cuh", "off |= word_off24(v[i][g], w->epoch);", "off |= !(v[i][g] >> 48);") } },
     /* keys and values fetched too early */
     { "K/V not waiting for the token's end",
       { IN(
