@@ -224,7 +224,7 @@ static const struct cli_option speculation_options[] = {
       .help = "check several guesses of what comes next in one pass; the text stays the same: off, "
               "ngram (what followed the last tokens where they stood before), mtp (what the "
               "model's own draft layer tells), draft (what the model of --draft tells), or auto: "
-              "ngram or draft where that is faster" },
+              "ngram, on a CPU mtp, or draft where that is faster" },
     { .name = "draft",
       .kind = CLI_TEXT,
       .argument = "MODEL",

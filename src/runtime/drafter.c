@@ -13,8 +13,11 @@ enum {
     ASTRAY = 6,       /* ids that another text may have meanwhile */
 };
 
-/* Guesses of a draft model that are taken to be right before it has shown what it knows. */
-#define MODEL_SHARE 0.7F
+/* How many guesses of a draft layer or model are taken to be right before it has shown what it
+ * knows. */
+static float first_share(enum guess_source source) {
+    return source == GUESS_BY_LAYER ? 0.8F : 0.7F;
+}
 
 static uint32_t pair_hash(const int32_t *last) {
     const uint64_t pair = (uint64_t)(uint32_t)last[-1] << 32 | (uint32_t)last[0];
@@ -31,8 +34,8 @@ static void expect_little(struct drafter *d) {
         d->classes[i].right = 4 * shares[i];
     }
     for (int i = 0; i < GUESS_MOST; i++) {
-        d->steps[GUESS_BY_LAYER][i] = (struct tally){ .right = 2, .tried = 4 };
-        d->steps[GUESS_BY_MODEL][i] = (struct tally){ .right = 4 * MODEL_SHARE, .tried = 4 };
+        for (enum guess_source s = GUESS_BY_LAYER; s <= GUESS_BY_MODEL; s++)
+            d->steps[s][i] = (struct tally){ .right = 4 * first_share(s), .tried = 4 };
     }
 }
 
@@ -165,9 +168,9 @@ static void count(struct tally *tally, float right, float tried) {
     tally->right += right;
 }
 
-void drafter_hope(struct drafter *d, float weight) {
+void drafter_hope(struct drafter *d, enum guess_source source, float weight) {
     for (int i = 0; i < GUESS_MOST; i++)
-        count(&d->steps[GUESS_BY_MODEL][i], weight * MODEL_SHARE, weight);
+        count(&d->steps[source][i], weight * first_share(source), weight);
 }
 
 void drafter_takes(struct drafter *d, const struct guess *guess, int n) {

@@ -64,9 +64,9 @@ void drafter_follow(struct drafter *d, const int32_t *ids, int n);
 void drafter_guess(struct drafter *d, struct guess *guess, int most);
 /* That guess i of a layer or a model is right where those before it were. */
 float drafter_step_chance(const struct drafter *d, enum guess_source source, int i);
-/* A model was not asked: what it was bad at counts less with each such pass, so that it is tried
- * again. weight: guesses that count as made meanwhile. */
-void drafter_hope(struct drafter *d, float weight);
+/* A layer or a model was not asked: what it was bad at counts less with each such pass, so that it
+ * is tried again. weight: guesses that count as made meanwhile. */
+void drafter_hope(struct drafter *d, enum guess_source source, float weight);
 /* The first n of the last guess are drafts. */
 void drafter_takes(struct drafter *d, const struct guess *guess, int n);
 /* The next id. Returns whether it was a draft. */

@@ -74,7 +74,7 @@ enum reel_status reel_generation_start(struct reel_session *s, const struct reel
         status = stop_text_start(&g->stop, set.stop_strings, set.n_stop_strings, err);
     if (status == REEL_OK) status = sampler_start(s->sampler, set.sampling, err);
     if (status == REEL_OK && set.speculation == REEL_SPECULATION_MTP)
-        status = guesses_begin_layer(s->model, s->state, err);
+        status = guesses_follow(s, set.speculation, err);
     if (status != REEL_OK) return status;
     for (int i = 0; i < s->length; i++)
         sampler_saw_prompt(s->sampler, s->ids[i]);
@@ -370,12 +370,10 @@ static bool guess_alone(struct reel_session *s) {
         generation_tokens_left(s) < 2)
         return false;
     g->guess_ms = 0;
-    g->guesses_in_pass = g->set.speculation == REEL_SPECULATION_MTP;
-    if (g->guesses_in_pass) return true; /* it has the model's turn */
     const int most = int_min(REEL_MAX_DRAFTS, generation_tokens_left(s) - 1);
     const struct pass_room room = { most, &g->costs, 1, 1, false };
-    guesses_for_pass(s, &g->guess, &room);
-    return g->guess.n > 0;
+    g->guesses_in_pass = guesses_before_turn(s, &g->guess, &room);
+    return g->guesses_in_pass || g->guess.n > 0;
 }
 
 /* What a pass cost that made the last n ids. One that may have waited for others says nothing. */

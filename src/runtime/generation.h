@@ -39,9 +39,11 @@ struct generation {
     bool drafted;    /* the next id that the backend decodes was one */
     struct drafter drafter;
     struct guess guess;      /* drafts of the next pass of this session alone */
-    bool guesses_in_pass;    /* they are made in it */
+    bool guesses_in_pass;    /* they are made in it: the draft layer computes in the model's turn */
     bool asked;              /* the draft model was, in this generation */
+    bool layer_is_lost;      /* the draft layer had no guess: what stands before it does not know */
     double guess_ms;         /* that guesses took inside of what is timed as a pass */
+    double layer_ms;         /* that a guess of the draft layer took, lately; 0: none was timed */
     struct pass_costs costs; /* of passes of this session alone */
     struct column column;    /* decodes together with others, or shows them that this one decodes */
 };

@@ -24,9 +24,19 @@ static const char *name_of(const struct reel_model *model) {
     return model->model.name ? model->model.name : "the model";
 }
 
-enum reel_status guesses_begin_layer(const struct reel_model *model, struct backend_state *state,
-                                     struct reel_error *err) {
-    if (model->backend_info.guesses) return model->ops->guess_begin(state, err);
+/* Where a backend decodes by itself, nobody measures apart what its layer's guesses take. */
+static bool layer_is_timed(const struct reel_model *model) { return !model->ops->decode; }
+
+enum reel_status guesses_follow(struct reel_session *s, enum reel_speculation kind,
+                                struct reel_error *err) {
+    const struct reel_model *model = s->model;
+    const bool may = kind == REEL_SPECULATION_AUTO && layer_is_timed(model);
+    if (kind != REEL_SPECULATION_MTP && !(may && model->backend_info.guesses)) return REEL_OK;
+    if (model->backend_info.guesses) {
+        enum reel_status status = model->ops->guess_begin(s->state, err);
+        s->layer_follows = status == REEL_OK;
+        return status;
+    }
     if (model->model.weights.draft.n_parameters)
         return err_set(
             err, REEL_E_UNSUPPORTED,
@@ -74,10 +84,10 @@ enum reel_status guesses_check(const struct reel_session *s, const struct reel_g
 void guesses_begin(struct reel_session *s) {
     struct generation *g = &s->generation;
     drafter_follow(&g->drafter, s->ids, s->length);
-    g->asked = false;
+    g->asked = g->layer_is_lost = false;
     g->guess_ms = 0;
-    if (!s->draft) return;
-    drafter_hope(&g->drafter, HOPE_AT_START);
+    if (s->draft) drafter_hope(&g->drafter, GUESS_BY_MODEL, HOPE_AT_START);
+    if (s->layer_follows) drafter_hope(&g->drafter, GUESS_BY_LAYER, HOPE_AT_START);
 }
 
 /* ---- the draft layer ---- */
@@ -88,15 +98,50 @@ static void set_layer_chances(const struct drafter *d, struct guess *guess) {
         guess->chance[i] = drafter_step_chance(d, GUESS_BY_LAYER, i);
 }
 
+/* Of a pass of one, that a guess of it is taken for until one was timed. */
+#define LAYER_SHARE 0.125
+/* How much of what a guess took counts towards what guesses take. */
+#define LAYER_FOLLOWS 0.1
+
 /* What it tells of what follows the drafter's last id: the session's, or that of its column, which
  * is ahead of it. */
-static void guess_by_layer(struct reel_session *s, struct guess *guess, int most) {
-    const struct drafter *d = &s->generation.drafter;
+static void guess_by_layer(struct reel_session *s, struct guess *guess, int most,
+                           const struct pass_room *room) {
+    struct generation *g = &s->generation;
+    const struct drafter *d = &g->drafter;
     const int32_t last = d->n > 0 ? d->ids[d->n - 1] : -1;
+    const double start = clock_ms();
     *guess = (struct guess){ 0 };
     if (last >= 0 && most > 0)
         guess->n = s->model->ops->guess(s->state, d->n - 1, last, guess->ids, most, NULL);
     set_layer_chances(d, guess);
+    const double took = clock_ms() - start;
+    if (g->set.speculation != REEL_SPECULATION_AUTO) return;
+    g->layer_is_lost = guess->n == 0;
+    pass_costs_pay(room->costs, took);
+    if (guess->n == 0) return;
+    const double one = took / guess->n;
+    g->layer_ms += g->layer_ms > 0 ? LAYER_FOLLOWS * (one - g->layer_ms) : one;
+}
+
+/* Whether the settings leave the choice to it, and it may know what stands before. */
+static bool layer_can(const struct reel_session *s) {
+    const struct generation *g = &s->generation;
+    return g->set.speculation == REEL_SPECULATION_AUTO && s->layer_follows && !g->layer_is_lost &&
+           layer_is_timed(s->model);
+}
+
+/* How many guesses of it are worth asking for. */
+static struct pass_choice choose_for_layer(const struct reel_session *s,
+                                           const struct pass_room *room) {
+    const struct generation *g = &s->generation;
+    const struct guess_cost cost = { g->layer_ms, LAYER_SHARE };
+    float chance[GUESS_MOST];
+    int most = int_min(room->most, GUESS_MOST);
+    if (g->set.most_drafts > 0) most = int_min(most, g->set.most_drafts);
+    for (int i = 0; i < most; i++)
+        chance[i] = drafter_step_chance(&g->drafter, GUESS_BY_LAYER, i);
+    return pass_costs_choose(room->costs, room->n_columns, room->expected, chance, most, &cost, 0);
 }
 
 void guesses_of_layer(void *user, const int32_t *ids, int n) {
@@ -201,26 +246,49 @@ static int wanted_of_layer(const struct generation *g, int most) {
     return int_min(g->set.most_drafts ? g->set.most_drafts : READ_FOR_DRAFTS, most);
 }
 
-void guesses_for_pass(void *user, struct guess *guess, const struct pass_room *room) {
-    struct reel_session *s = user;
+/* Whoever makes ids come fastest guesses. Returns whether that is the layer, while it cannot be
+ * asked as others have the model's turn. */
+static bool guess_best(struct reel_session *s, struct guess *guess, const struct pass_room *room,
+                       bool has_turn) {
     struct generation *g = &s->generation;
-    struct pass_choice own = { 0 };
+    struct pass_choice best = { 0 };
+    bool by_layer = g->set.speculation == REEL_SPECULATION_MTP;
     *guess = (struct guess){ 0 };
-    if (g->set.speculation == REEL_SPECULATION_MTP) {
-        guess_by_layer(s, guess, wanted_of_layer(g, room->most));
-        own.n = guess->n;
-    } else if (g->set.speculation != REEL_SPECULATION_DRAFT) {
-        own = guess_by_ids(s, guess, room);
+    if (by_layer)
+        best.n = wanted_of_layer(g, room->most);
+    else if (g->set.speculation != REEL_SPECULATION_DRAFT)
+        best = guess_by_ids(s, guess, room);
+    guess->n = by_layer ? 0 : best.n;
+    if (layer_can(s)) {
+        const struct pass_choice layer = choose_for_layer(s, room);
+        by_layer = layer.n > 0 && layer.speed > best.speed;
+        if (by_layer)
+            best = layer;
+        else
+            drafter_hope(&g->drafter, GUESS_BY_LAYER, HOPE_A_PASS);
     }
-    guess->n = own.n;
     if (model_can(s)) {
         const struct pass_choice model = choose_for_model(s, room);
-        if (is_model_better(s, &model, &own) && is_within_reach(s, &model, room))
+        if (is_model_better(s, &model, &best) && is_within_reach(s, &model, room)) {
             guess_by_model(s, guess, model.n, room);
-        else
-            drafter_hope(&g->drafter, HOPE_A_PASS);
+            by_layer = false;
+        } else {
+            drafter_hope(&g->drafter, GUESS_BY_MODEL, HOPE_A_PASS);
+        }
     }
+    if (by_layer && !has_turn) return true;
+    if (by_layer) guess_by_layer(s, guess, best.n, room);
     drafter_takes(&g->drafter, guess, guess->n);
+    return false;
+}
+
+void guesses_for_pass(void *user, struct guess *guess, const struct pass_room *room) {
+    guess_best(user, guess, room, true);
+}
+
+bool guesses_before_turn(struct reel_session *s, struct guess *guess,
+                         const struct pass_room *room) {
+    return guess_best(s, guess, room, false);
 }
 
 /* ---- a backend that decodes by itself ---- */
@@ -268,7 +336,7 @@ void guesses_expect(void *user, struct backend_expected *expected, int ahead) {
     if (expected->asks)
         expected->worth = model.n;
     else
-        drafter_hope(&g->drafter, HOPE_A_PASS);
+        drafter_hope(&g->drafter, GUESS_BY_MODEL, HOPE_A_PASS);
 }
 
 /* The draft model computes in the session's turn. */

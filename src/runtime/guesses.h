@@ -13,16 +13,21 @@ enum reel_status guesses_check_model(const struct reel_session *s, struct reel_e
 /* Whether the session can do as these settings say. */
 enum reel_status guesses_check(const struct reel_session *s, const struct reel_generation *set,
                                struct reel_error *err);
-/* From here on the model's draft layer follows the state. REEL_E_UNSUPPORTED: why it cannot. */
-enum reel_status guesses_begin_layer(const struct reel_model *model, struct backend_state *state,
-                                     struct reel_error *err);
+/* From here on the model's draft layer follows the session, where this kind of speculation asks it.
+ * REEL_E_UNSUPPORTED: why it cannot, where nothing else guesses. */
+enum reel_status guesses_follow(struct reel_session *s, enum reel_speculation kind,
+                                struct reel_error *err);
 
 /* A generation begins that `speculates`. */
 void guesses_begin(struct reel_session *s);
 
 /* For struct column, and for a pass of the session alone: drafts of the next pass. The drafter
- * waits for the ids that show which were right. `user` is the session. */
+ * waits for the ids that show which were right. `user` is the session, which has the model's turn.
+ */
 void guesses_for_pass(void *user, struct guess *guess, const struct pass_room *room);
+/* The same before the session has the model's turn. Returns whether the draft layer is to be asked,
+ * which needs it: then there is no guess yet. */
+bool guesses_before_turn(struct reel_session *s, struct guess *guess, const struct pass_room *room);
 
 /* The session is about to share passes: its draft model reads what it lacks, on the session's own
  * thread, where it will be asked. */

@@ -65,8 +65,7 @@ static enum reel_status session_allocate(struct reel_session *s,
                                  model->backend_info.drafts ? s->max_context : 0, err);
     if (status == REEL_OK)
         status = model->ops->state_open(&s->state, model->backend, s->max_context, err);
-    if (status == REEL_OK && options->speculation == REEL_SPECULATION_MTP)
-        status = guesses_begin_layer(model, s->state, err);
+    if (status == REEL_OK) status = guesses_follow(s, options->speculation, err);
     if (status == REEL_OK && options->draft_model && model->backend_info.drafts)
         status = draft_session_open(&s->draft, model, options->draft_model, s->max_context, err);
     if (status == REEL_OK && options->speculation == REEL_SPECULATION_DRAFT)

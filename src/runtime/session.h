@@ -40,6 +40,7 @@ struct reel_session {
     struct sampler *sampler;
     struct generation generation;
     struct draft_session *draft; /* of the model that guesses for this session; or NULL */
+    bool layer_follows;          /* the model's draft layer follows the state */
 };
 
 /* Refuses NULL, and a call while a generation is open or from inside the progress callback of

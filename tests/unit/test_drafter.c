@@ -318,7 +318,7 @@ static void a_model_that_was_wrong_is_asked_again(void **state) {
     assert_true(drafter_step_chance(&d, GUESS_BY_MODEL, 1) == later);
     assert_true(drafter_step_chance(&d, GUESS_BY_LAYER, 0) == layer);
     for (int i = 0; i < 400; i++)
-        drafter_hope(&d, 1 / 32.0F);
+        drafter_hope(&d, GUESS_BY_MODEL, 1 / 32.0F);
     assert_true(drafter_step_chance(&d, GUESS_BY_MODEL, 0) > (before + after) / 2);
     assert_true(drafter_step_chance(&d, GUESS_BY_MODEL, 0) < before);
     drafter_takes(&d, &wrong, 3);

@@ -1,6 +1,7 @@
 /* Drafts change how soon ids come, and nothing else: ids, texts, log-probabilities and what ends a
  * generation are those without, on the demo model and on the one with recurrent layers. REEL_SOAK=1
  * compares 4,000 ids of each kind. */
+#include "runtime/guesses.h"
 #include "support/golden.h"
 #include "support/sanitized.h"
 #include "support/shares.h"
@@ -105,7 +106,7 @@ static struct tale *tell(const struct reel_generation *given, enum reel_speculat
     struct reel_generation g = *given;
     /* a draft layer follows from the first token on, or from the first generation on */
     const enum reel_speculation opened =
-        speculation == REEL_SPECULATION_MTP && pulled ? speculation : REEL_SPECULATION_AUTO;
+        speculation != REEL_SPECULATION_MTP || pulled ? speculation : REEL_SPECULATION_OFF;
     struct reel_session *s = t->session = open_session_for(opened, context, verse);
     const int n_prompt = reel_session_length(s);
     t->refuse_at = ends ? ends->refuse_at : 0;
@@ -309,6 +310,56 @@ static void a_draft_layer_follows_a_session_about(void **state) {
     reel_session_close(other);
 }
 
+/* auto asks it where its guesses make ids come faster, as measured: not where they take long, were
+ * wrong, or cost passes that it has not earned; and not in a session that it does not follow. */
+static void auto_asks_a_draft_layer_where_it_pays(void **state) {
+    (void)state;
+    if (!has_layer) skip();
+    struct reel_error err = { 0 };
+    const struct reel_generation g = { .size = sizeof g,
+                                       .max_tokens = 40,
+                                       .ignore_stop_ids = true,
+                                       .speculation = REEL_SPECULATION_AUTO };
+    for (int follows = 0; follows < 2; follows++) {
+        struct pass_costs costs = { .ms = { 0, 100, 105, 110, 115 }, .spent_ms = 1e6 };
+        const struct pass_room room = { 3, &costs, 1, 1, false };
+        struct reel_session *s = open_session_for(
+            follows ? REEL_SPECULATION_AUTO : REEL_SPECULATION_OFF, 400, "It is a truth");
+        struct guess guess;
+        const struct reel_token *token = NULL;
+        golden_require(reel_generation_start(s, &g, &err), &err);
+        golden_require(reel_generation_next(s, &token, &err), &err); /* of the prompt's logits */
+        assert_true(guesses_before_turn(s, &guess, &room) == follows);
+        assert_int_equal(guess.n, 0); /* it computes in the model's turn */
+        guesses_for_pass(s, &guess, &room);
+        assert_int_equal(guess.n, follows ? 3 : 0);
+        if (follows) {
+            struct drafter *d = &s->generation.drafter;
+            assert_int_equal(guess.source, GUESS_BY_LAYER);
+            assert_true(s->generation.layer_ms > 0 && costs.lead_ms < 0);
+            s->generation.layer_ms = 1e3;
+            assert_false(guesses_before_turn(s, &guess, &room));
+            s->generation.layer_ms = 1e-3;
+            assert_true(guesses_before_turn(s, &guess, &room));
+            costs.lead_ms = -2e4;
+            assert_false(guesses_before_turn(s, &guess, &room));
+            costs.lead_ms = 0;
+            const struct guess wrong = { .n = 1, .source = GUESS_BY_LAYER, .ids = { 1 } };
+            for (int i = 0; i < 100; i++) {
+                drafter_takes(d, &wrong, 1);
+                drafter_saw(d, 2 + i); /* another one each time: its own ids tell nothing */
+            }
+            assert_false(guesses_before_turn(s, &guess, &room));
+            int passes = 0;
+            while (!guesses_before_turn(s, &guess, &room))
+                assert_true(++passes < 2000); /* it may have become better */
+            assert_true(passes > 20);
+        }
+        golden_require(reel_generation_finish(s, NULL, &err), &err);
+        reel_session_close(s);
+    }
+}
+
 static void what_is_not_allowed_is_said(void **state) {
     (void)state;
     struct reel_error err = { 0 };
@@ -360,6 +411,7 @@ int main(void) {
         cmocka_unit_test(no_more_drafts_than_wanted),
         cmocka_unit_test(a_draft_layer_guesses),
         cmocka_unit_test(a_draft_layer_follows_a_session_about),
+        cmocka_unit_test(auto_asks_a_draft_layer_where_it_pays),
         cmocka_unit_test(what_is_not_allowed_is_said),
     };
     const struct share share = share_of("speculation", 2);
