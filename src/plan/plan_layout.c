@@ -169,9 +169,8 @@ static void set_preload(struct plan *p) {
      * h are long, 1,896 with 8 and 1,936 with 16. */
     const bool is_long = plan_ceil(p->tape.segment[TAPE_QKV].warp_k * 8, 32) > 4;
     if (p->n_gpus > 1) tiles = int_min(tiles, is_long ? 8 : 16);
-    if (plan_narrow(&p->tape) && p->registers_consumer &&
-        p->compute == 90) /* elsewhere the compiler spills */
-        p->ready_parts = p->n_gpus < 2 ? tiles : 0;
+    if (plan_narrow(&p->tape) && p->registers_consumer && p->compute == 90 && p->n_gpus < 2)
+        p->ready_parts = tiles; /* on sm_120 the compiler spills; the rest was not tried */
     /* operands of narrow tiles take registers too: with 72 for tiles the compiler spilled */
     if (plan_narrow(&p->tape)) tiles = int_min(tiles, 64 / tile_registers(p));
     tiles = int_min(tiles, int_min(plan_most_tiles(p), p->ring_slots * p->slot_tiles));

@@ -329,10 +329,10 @@ static bool saw_decoded(void *user, int32_t id) {
 static int draft_alone(void *user, int32_t *ids, int most) {
     struct reel_session *s = user;
     struct generation *g = &s->generation;
-    if (g->guesses_in_pass) {
-        const struct pass_room room = { most, &g->costs, 1, 1, false };
+    if (g->layer_guesses > 0) {
+        const struct pass_room room = { most, &g->costs, 1, 1, false, NULL };
         const double start = clock_ms();
-        guesses_for_pass(s, &g->guess, &room);
+        guesses_in_turn(s, &g->guess, g->layer_guesses, &room);
         g->guess_ms = clock_ms() - start;
     }
     const int n = int_min(g->guess.n, most);
@@ -371,9 +371,9 @@ static bool guess_alone(struct reel_session *s) {
         return false;
     g->guess_ms = 0;
     const int most = int_min(REEL_MAX_DRAFTS, generation_tokens_left(s) - 1);
-    const struct pass_room room = { most, &g->costs, 1, 1, false };
-    g->guesses_in_pass = guesses_before_turn(s, &g->guess, &room);
-    return g->guesses_in_pass || g->guess.n > 0;
+    const struct pass_room room = { most, &g->costs, 1, 1, false, NULL };
+    g->layer_guesses = guesses_before_turn(s, &g->guess, &room);
+    return g->layer_guesses > 0 || g->guess.n > 0;
 }
 
 /* What a pass cost that made the last n ids. One that may have waited for others says nothing. */

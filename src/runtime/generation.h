@@ -39,7 +39,7 @@ struct generation {
     bool drafted;    /* the next id that the backend decodes was one */
     struct drafter drafter;
     struct guess guess;      /* drafts of the next pass of this session alone */
-    bool guesses_in_pass;    /* they are made in it: the draft layer computes in the model's turn */
+    int layer_guesses;       /* to ask the draft layer for in that pass; 0: `guess` has all */
     bool asked;              /* the draft model was, in this generation */
     bool layer_is_lost;      /* the draft layer had no guess: what stands before it does not know */
     double guess_ms;         /* that guesses took inside of what is timed as a pass */

@@ -30,8 +30,8 @@ static bool layer_is_timed(const struct reel_model *model) { return !model->ops-
 enum reel_status guesses_follow(struct reel_session *s, enum reel_speculation kind,
                                 struct reel_error *err) {
     const struct reel_model *model = s->model;
-    const bool may = kind == REEL_SPECULATION_AUTO && layer_is_timed(model);
-    if (kind != REEL_SPECULATION_MTP && !(may && model->backend_info.guesses)) return REEL_OK;
+    const bool may = kind == REEL_SPECULATION_AUTO && model->backend_info.guesses;
+    if (kind != REEL_SPECULATION_MTP && !(may && layer_is_timed(model))) return REEL_OK;
     if (model->backend_info.guesses) {
         enum reel_status status = model->ops->guess_begin(s->state, err);
         s->layer_follows = status == REEL_OK;
@@ -90,6 +90,24 @@ void guesses_begin(struct reel_session *s) {
     if (s->layer_follows) drafter_hope(&g->drafter, GUESS_BY_LAYER, HOPE_AT_START);
 }
 
+/* How many guesses of a layer or a model a pass may take, */
+static int most_guesses(const struct generation *g, const struct pass_room *room) {
+    const int most = int_min(room->most, GUESS_MOST);
+    return g->set.most_drafts > 0 ? int_min(most, g->set.most_drafts) : most;
+}
+
+/* and how many of them are worth asking for. */
+static struct pass_choice choose_for(const struct reel_session *s, const struct pass_room *room,
+                                     enum guess_source source, const struct guess_cost *cost,
+                                     int least) {
+    const int most = most_guesses(&s->generation, room);
+    float chance[GUESS_MOST];
+    for (int i = 0; i < most; i++)
+        chance[i] = drafter_step_chance(&s->generation.drafter, source, i);
+    return pass_costs_choose(room->costs, room->n_columns, room->expected, chance, most, cost,
+                             least);
+}
+
 /* ---- the draft layer ---- */
 
 static void set_layer_chances(const struct drafter *d, struct guess *guess) {
@@ -131,17 +149,10 @@ static bool layer_can(const struct reel_session *s) {
            layer_is_timed(s->model);
 }
 
-/* How many guesses of it are worth asking for. */
 static struct pass_choice choose_for_layer(const struct reel_session *s,
                                            const struct pass_room *room) {
-    const struct generation *g = &s->generation;
-    const struct guess_cost cost = { g->layer_ms, LAYER_SHARE };
-    float chance[GUESS_MOST];
-    int most = int_min(room->most, GUESS_MOST);
-    if (g->set.most_drafts > 0) most = int_min(most, g->set.most_drafts);
-    for (int i = 0; i < most; i++)
-        chance[i] = drafter_step_chance(&g->drafter, GUESS_BY_LAYER, i);
-    return pass_costs_choose(room->costs, room->n_columns, room->expected, chance, most, &cost, 0);
+    const struct guess_cost cost = { s->generation.layer_ms, LAYER_SHARE };
+    return choose_for(s, room, GUESS_BY_LAYER, &cost, 0);
 }
 
 void guesses_of_layer(void *user, const int32_t *ids, int n) {
@@ -186,15 +197,10 @@ static struct pass_choice choose_for_model(const struct reel_session *s,
     const struct generation *g = &s->generation;
     const bool always = g->set.speculation == REEL_SPECULATION_DRAFT;
     const struct guess_cost cost = { s->draft->step_ms, s->draft->share };
-    float chance[GUESS_MOST];
-    int most = int_min(room->most, GUESS_MOST);
-    if (g->set.most_drafts > 0) most = int_min(most, g->set.most_drafts);
+    const int most = most_guesses(g, room);
     if (most < 1) return (struct pass_choice){ 0 };
     if (always && g->set.most_drafts > 0) return (struct pass_choice){ most, 0 };
-    for (int i = 0; i < most; i++)
-        chance[i] = drafter_step_chance(&g->drafter, GUESS_BY_MODEL, i);
-    struct pass_choice choice = pass_costs_choose(room->costs, room->n_columns, room->expected,
-                                                  chance, most, &cost, always ? 1 : 0);
+    struct pass_choice choice = choose_for(s, room, GUESS_BY_MODEL, &cost, always ? 1 : 0);
     if (always && choice.speed <= 0) choice.n = int_min(most, READ_FOR_DRAFTS);
     return choice;
 }
@@ -221,7 +227,9 @@ static void guess_by_model(struct reel_session *s, struct guess *guess, int most
     struct draft_session *draft = s->draft;
     const struct drafter *d = &g->drafter;
     *guess = (struct guess){ .source = GUESS_BY_MODEL };
+    if (room->turn) turn_lend(room->turn);
     guess->n = draft_session_guess(draft, d->ids, d->n, s->sampler, guess->ids, most);
+    if (room->turn) (void)turn_resume(room->turn); /* that of passes cannot be cancelled */
     for (int i = 0; i < guess->n; i++)
         guess->chance[i] = drafter_step_chance(d, GUESS_BY_MODEL, i);
     pass_costs_pay(room->costs, draft->took_ms - (g->asked ? 0 : draft->caught_up_ms));
@@ -246,19 +254,16 @@ static int wanted_of_layer(const struct generation *g, int most) {
     return int_min(g->set.most_drafts ? g->set.most_drafts : READ_FOR_DRAFTS, most);
 }
 
-/* Whoever makes ids come fastest guesses. Returns whether that is the layer, while it cannot be
- * asked as others have the model's turn. */
-static bool guess_best(struct reel_session *s, struct guess *guess, const struct pass_room *room,
-                       bool has_turn) {
+/* Whoever makes ids come fastest guesses, but for the layer: returns how many guesses that is to be
+ * asked for, or 0. */
+int guesses_before_turn(struct reel_session *s, struct guess *guess, const struct pass_room *room) {
     struct generation *g = &s->generation;
     struct pass_choice best = { 0 };
-    bool by_layer = g->set.speculation == REEL_SPECULATION_MTP;
+    bool by_layer = false;
     *guess = (struct guess){ 0 };
-    if (by_layer)
-        best.n = wanted_of_layer(g, room->most);
-    else if (g->set.speculation != REEL_SPECULATION_DRAFT)
-        best = guess_by_ids(s, guess, room);
-    guess->n = by_layer ? 0 : best.n;
+    if (g->set.speculation == REEL_SPECULATION_MTP) return wanted_of_layer(g, room->most);
+    if (g->set.speculation != REEL_SPECULATION_DRAFT) best = guess_by_ids(s, guess, room);
+    guess->n = best.n;
     if (layer_can(s)) {
         const struct pass_choice layer = choose_for_layer(s, room);
         by_layer = layer.n > 0 && layer.speed > best.speed;
@@ -276,25 +281,26 @@ static bool guess_best(struct reel_session *s, struct guess *guess, const struct
             drafter_hope(&g->drafter, GUESS_BY_MODEL, HOPE_A_PASS);
         }
     }
-    if (by_layer && !has_turn) return true;
-    if (by_layer) guess_by_layer(s, guess, best.n, room);
+    if (by_layer) return best.n;
     drafter_takes(&g->drafter, guess, guess->n);
-    return false;
+    return 0;
+}
+
+void guesses_in_turn(struct reel_session *s, struct guess *guess, int n,
+                     const struct pass_room *room) {
+    guess_by_layer(s, guess, int_min(n, room->most), room);
+    drafter_takes(&s->generation.drafter, guess, guess->n);
 }
 
 void guesses_for_pass(void *user, struct guess *guess, const struct pass_room *room) {
-    guess_best(user, guess, room, true);
-}
-
-bool guesses_before_turn(struct reel_session *s, struct guess *guess,
-                         const struct pass_room *room) {
-    return guess_best(s, guess, room, false);
+    const int n = guesses_before_turn(user, guess, room);
+    if (n > 0) guesses_in_turn(user, guess, n, room);
 }
 
 /* ---- a backend that decodes by itself ---- */
 
 static struct pass_room room_alone(struct generation *g, int most) {
-    return (struct pass_room){ most, &g->costs, 1, 1, false };
+    return (struct pass_room){ most, &g->costs, 1, 1, false, NULL };
 }
 
 /* All that the session's own ids say is followed, to learn how often such guesses are right; which

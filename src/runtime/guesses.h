@@ -21,13 +21,16 @@ enum reel_status guesses_follow(struct reel_session *s, enum reel_speculation ki
 /* A generation begins that `speculates`. */
 void guesses_begin(struct reel_session *s);
 
-/* For struct column, and for a pass of the session alone: drafts of the next pass. The drafter
- * waits for the ids that show which were right. `user` is the session, which has the model's turn.
- */
+/* For struct column: drafts of the next pass. The drafter waits for the ids that show which were
+ * right. `user` is the session. The caller has the model's turn. */
 void guesses_for_pass(void *user, struct guess *guess, const struct pass_room *room);
-/* The same before the session has the model's turn. Returns whether the draft layer is to be asked,
- * which needs it: then there is no guess yet. */
-bool guesses_before_turn(struct reel_session *s, struct guess *guess, const struct pass_room *room);
+/* The same in two steps, for a pass of the session alone: a draft model is asked before the session
+ * has the model's turn, as it may be this very model; the draft layer in it, as it computes where
+ * the model does. The first returns how many guesses the layer is to be asked for; 0: `guess` has
+ * what there is. */
+int guesses_before_turn(struct reel_session *s, struct guess *guess, const struct pass_room *room);
+void guesses_in_turn(struct reel_session *s, struct guess *guess, int n,
+                     const struct pass_room *room);
 
 /* The session is about to share passes: its draft model reads what it lacks, on the session's own
  * thread, where it will be asked. */

@@ -48,13 +48,17 @@ struct pass_choice pass_costs_choose(const struct pass_costs *c, int n_columns, 
                                      const float *chance, int n, const struct guess_cost *guess,
                                      int least);
 
+struct turn;
+
 /* What a pass has for one session's drafts, and what it costs. */
 struct pass_room {
     int most; /* drafts */
     struct pass_costs *costs;
-    int n_columns;   /* that it has without them, */
-    double expected; /* and the ids of those, on average */
-    bool is_shared;  /* with other sessions, which wait while somebody guesses */
+    int n_columns;     /* that it has without them, */
+    double expected;   /* and the ids of those, on average */
+    bool is_shared;    /* with other sessions, which wait while somebody guesses */
+    struct turn *turn; /* at this model, which the caller has: lent while another model guesses, but
+                          not while this one's layer does; NULL: there is none to lend */
 };
 
 #endif

@@ -174,11 +174,10 @@ static int draft_for(void *user, int32_t *ids, int most) {
     struct column *c = user;
     struct passes *p = c->passes;
     struct guess guess;
-    const struct pass_room room = { most, &p->costs, p->pass.n_columns, p->pass.expected, true };
+    const struct pass_room room = { most, &p->costs, p->pass.n_columns, p->pass.expected,
+                                    true, &p->turn };
     const double start = clock_ms();
-    turn_lend(&p->turn);
     c->guess(c->decode.user, &guess, &room);
-    (void)turn_resume(&p->turn);            /* it cannot be cancelled */
     p->pass.since_ms += clock_ms() - start; /* guessing takes time, the pass is not longer */
     float all_right = 1;
     for (int i = 0; i < guess.n; i++)

@@ -789,7 +789,7 @@ static void others_do_not_wait_for_a_prompt(void **state) {
     struct reel_session *s = open_behind();
     struct guess guess;
     golden_require(reel_generation_start(s, &g, &err), &err);
-    struct pass_room room = { 3, &s->generation.costs, 2, 2, true };
+    struct pass_room room = { 3, &s->generation.costs, 2, 2, true, NULL };
     guesses_for_pass(s, &guess, &room);
     assert_int_equal(guess.n, 0);
     assert_int_equal(draft_of(s)->length, 0);

@@ -2,15 +2,19 @@
  * generation are those without, on the demo model and on the one with recurrent layers. REEL_SOAK=1
  * compares 4,000 ids of each kind. */
 #include "runtime/guesses.h"
+#include "runtime/model_handle.h"
 #include "support/golden.h"
 #include "support/sanitized.h"
 #include "support/shares.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -322,14 +326,14 @@ static void auto_asks_a_draft_layer_where_it_pays(void **state) {
                                        .speculation = REEL_SPECULATION_AUTO };
     for (int follows = 0; follows < 2; follows++) {
         struct pass_costs costs = { .ms = { 0, 100, 105, 110, 115 }, .spent_ms = 1e6 };
-        const struct pass_room room = { 3, &costs, 1, 1, false };
+        const struct pass_room room = { 3, &costs, 1, 1, false, NULL };
         struct reel_session *s = open_session_for(
             follows ? REEL_SPECULATION_AUTO : REEL_SPECULATION_OFF, 400, "It is a truth");
         struct guess guess;
         const struct reel_token *token = NULL;
         golden_require(reel_generation_start(s, &g, &err), &err);
         golden_require(reel_generation_next(s, &token, &err), &err); /* of the prompt's logits */
-        assert_true(guesses_before_turn(s, &guess, &room) == follows);
+        assert_int_equal(guesses_before_turn(s, &guess, &room), follows ? 3 : 0);
         assert_int_equal(guess.n, 0); /* it computes in the model's turn */
         guesses_for_pass(s, &guess, &room);
         assert_int_equal(guess.n, follows ? 3 : 0);
@@ -338,26 +342,90 @@ static void auto_asks_a_draft_layer_where_it_pays(void **state) {
             assert_int_equal(guess.source, GUESS_BY_LAYER);
             assert_true(s->generation.layer_ms > 0 && costs.lead_ms < 0);
             s->generation.layer_ms = 1e3;
-            assert_false(guesses_before_turn(s, &guess, &room));
+            assert_int_equal(guesses_before_turn(s, &guess, &room), 0);
             s->generation.layer_ms = 1e-3;
-            assert_true(guesses_before_turn(s, &guess, &room));
+            assert_true(guesses_before_turn(s, &guess, &room) > 0);
             costs.lead_ms = -2e4;
-            assert_false(guesses_before_turn(s, &guess, &room));
+            assert_int_equal(guesses_before_turn(s, &guess, &room), 0);
             costs.lead_ms = 0;
             const struct guess wrong = { .n = 1, .source = GUESS_BY_LAYER, .ids = { 1 } };
             for (int i = 0; i < 100; i++) {
                 drafter_takes(d, &wrong, 1);
                 drafter_saw(d, 2 + i); /* another one each time: its own ids tell nothing */
             }
-            assert_false(guesses_before_turn(s, &guess, &room));
+            assert_int_equal(guesses_before_turn(s, &guess, &room), 0);
             int passes = 0;
-            while (!guesses_before_turn(s, &guess, &room))
+            while (guesses_before_turn(s, &guess, &room) == 0)
                 assert_true(++passes < 2000); /* it may have become better */
             assert_true(passes > 20);
         }
         golden_require(reel_generation_finish(s, NULL, &err), &err);
         reel_session_close(s);
     }
+}
+
+/* ---- beside others ---- */
+
+static struct backend_ops ops, probed;
+static atomic_bool guessing, evaluated_meanwhile;
+static atomic_int n_guesses;
+
+/* Some guesses take longer than a turn. */
+static int slow_guess(struct backend_state *state, int position, int32_t id, int32_t *ids, int most,
+                      float *logits) {
+    atomic_store(&guessing, true);
+    if (atomic_fetch_add(&n_guesses, 1) % 8 == 0)
+        nanosleep(&(struct timespec){ .tv_nsec = (long)(2 * TURN_MS * 1e6) }, NULL);
+    const int n = ops.guess(state, position, id, ids, most, logits);
+    atomic_store(&guessing, false);
+    return n;
+}
+
+static enum reel_status watched_eval(struct backend_state *state, const struct backend_eval *eval,
+                                     struct reel_error *err) {
+    if (atomic_load(&guessing)) atomic_store(&evaluated_meanwhile, true);
+    return ops.eval(state, eval, err);
+}
+
+static void *speak(void *user) {
+    struct reel_error err = { 0 };
+    const struct reel_generation g = { .size = sizeof g,
+                                       .max_tokens = 60,
+                                       .ignore_stop_ids = true,
+                                       .speculation = REEL_SPECULATION_MTP };
+    golden_require(reel_generate(user, &g, NULL, &err), &err);
+    return NULL;
+}
+
+/* The layer computes where the model does, so nobody else may while it guesses. */
+static void nobody_computes_while_a_draft_layer_guesses(void **state) {
+    (void)state;
+    if (!has_layer) skip();
+    enum { N = 2, PROMPTS = 40 };
+    struct reel_session *s[N], *reader = open_session(400, "It");
+    pthread_t thread[N];
+    struct reel_error err = { 0 };
+    const int32_t ids[] = { 11, 12, 13, 14, 15, 16, 17, 18 };
+    for (int i = 0; i < N; i++)
+        s[i] = open_session_for(REEL_SPECULATION_MTP, 400, verse);
+    const struct backend_ops *before = model->ops;
+    ops = probed = *before;
+    probed.guess = slow_guess, probed.eval = watched_eval;
+    model->ops = &probed;
+    for (int i = 0; i < N; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, speak, s[i]), 0);
+    for (int i = 0; i < PROMPTS; i++) {
+        golden_require(reel_session_truncate(reader, 0, &err), &err);
+        golden_require(reel_session_sync(reader, ids, 8, NULL, &err), &err);
+    }
+    for (int i = 0; i < N; i++)
+        pthread_join(thread[i], NULL);
+    model->ops = before;
+    assert_true(atomic_load(&n_guesses) > PROMPTS);
+    assert_false(atomic_load(&evaluated_meanwhile));
+    for (int i = 0; i < N; i++)
+        reel_session_close(s[i]);
+    reel_session_close(reader);
 }
 
 static void what_is_not_allowed_is_said(void **state) {
@@ -412,6 +480,7 @@ int main(void) {
         cmocka_unit_test(a_draft_layer_guesses),
         cmocka_unit_test(a_draft_layer_follows_a_session_about),
         cmocka_unit_test(auto_asks_a_draft_layer_where_it_pays),
+        cmocka_unit_test(nobody_computes_while_a_draft_layer_guesses),
         cmocka_unit_test(what_is_not_allowed_is_said),
     };
     const struct share share = share_of("speculation", 2);
