@@ -99,6 +99,9 @@ LIST(columns_parts, columns_parts, 1);
 /* ---- a ring of one row of the head's units and a part of another: test_sim_columns.c ---- */
 
 static const struct mutation columns_odd_ring[] = {
+    /* it has two columns, which take sums in one hop */
+    { "sums of two columns taken without their epoch",
+      { IN("columns.cuh", "off |= word_off24(v[i][g], w->epoch);", "off |= !(v[i][g] >> 48);") } },
     { "slots of an odd ring with one parity for all",
       { IN("ring.cuh", "return RING_ODD ? w->parity >> slot & 1 : w->parity;",
            "return w->parity & 1;") } },
