@@ -38,9 +38,17 @@ DEV void h_tell(struct worker *w, u64 *to, const float *h) {
 }
 #endif
 
+/* Several columns' words of h are all asked for before the first is looked at. One column, and words of pairs, of which
+ * there are half as many, lose by it (docs/EXPERIMENTS.md, "Words asked for at once"). */
+enum { H_ASKED_FIRST = P_COLUMNS > 1 && !P_H_PAIRS };
+
+/* Words of h, or twos of them, that a lane asks for at a time. With more of four columns Qwen3-1.7B's program puts
+ * registers aside. */
+enum { H_AT_ONCE = P_COLUMNS > 4 ? 8 : P_COLUMNS > 2 && H_ASKED_FIRST ? 4 : GATHER_WORDS / 2 };
+
 /* Waits for this warp's slice of each column's h, whose sums other SMs have added up: sums_reduce. */
 DEV void h_gather(struct worker *w, int exchange, float (*h)[2 * SLICE], enum wait_kind kind) {
-    enum { ITEMS = P_COLUMNS * SLICE, CHUNK = MIN(ITEMS, P_COLUMNS > 4 ? 8 : GATHER_WORDS / 2) };
+    enum { ITEMS = P_COLUMNS * SLICE, CHUNK = MIN(ITEMS, H_AT_ONCE) };
     const u64 *from = column_words(w, exchange, 0) + H_WORDS * (w->warp * SLICE_WORDS + w->lane);
     int have = LONG_SLICES ? SLICE_WORDS : M_HIDDEN / 2 - w->warp * SLICE_WORDS;
     if (have > SLICE_WORDS) have = SLICE_WORDS;
@@ -50,15 +58,18 @@ DEV void h_gather(struct worker *w, int exchange, float (*h)[2 * SLICE], enum wa
         u64 v[CHUNK][H_WORDS];
         UNROLL
         for (int i = 0; i < CHUNK; i++) {
+            const int column = (first + i) / SLICE, turn = (first + i) % SLICE;
             UNROLL
             for (int n = 0; n < H_WORDS; n++)
                 v[i][n] = P_H_PAIRS ? (u64)(w->epoch & 0xffffu) << 48 : word_make(0, w->epoch);
+            if (H_ASKED_FIRST && first + i < ITEMS && turn * LANES + w->lane < have)
+                h_load(from + column * P_WORDS + H_WORDS * turn * LANES, v[i]);
         }
         NO_UNROLL
         for (;;) {
             u32 off = 0;
             UNROLL
-            for (int i = 0; i < CHUNK; i++) {
+            for (int i = 0; i < CHUNK && (!H_ASKED_FIRST || polls); i++) {
                 const int column = (first + i) / SLICE, turn = (first + i) % SLICE;
                 if (first + i < ITEMS && turn * LANES + w->lane < have && (!polls || h_missing(w, v[i])))
                     h_load(from + column * P_WORDS + H_WORDS * turn * LANES, v[i]);

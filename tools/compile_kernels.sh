@@ -77,7 +77,8 @@ plans="$plans
 $families
 $narrow"
 # What these programs put aside so far, stores and loads in bytes: more of it than others are let pass, and no more of it.
-known='qwen3-0.6b h200 columns=8 columns 12 96
+known='qwen3-0.6b h200 columns=4 columns 12 72
+qwen3-0.6b h200 columns=8 drafts=1 columns 24 24
 qwen3.5-0.8b h200 columns=4 drafts=1 columns 20 72
 qwen3.5-0.8b h200 columns=4 drafts=1 leaves=1 columns 32 84
 qwen3-0.6b h200 narrow=int4 columns=4 columns 12 84
