@@ -86,7 +86,7 @@ qwen3-0.6b b200 decode 8 80
 qwen3-0.6b b200 short_far 404 772
 qwen3-0.6b rtx5090 short_far 664 772
 mistral-7b h200 short_far 192 1764
-qwen3-8b h200 gpus=2 short_far 844 1488'
+qwen3-0.6b h200 gpus=2 short_far 628 952'
 
 constant() { sed -n "s/^-D$1=//p" "$folder/options"; }
 # Registers, stack, spill stores and spill loads of the function named $1, or the most that any of those has

@@ -351,15 +351,18 @@ static void choose_hops(struct plan *p, const struct plan_options *o) {
  * slots of 16 KB 2,975 tok/s, 3 slots 2,834, 4 slots 2,767 with 6 slots in the head; 3,016 with 2
  * and 8. Qwen2.5-0.5B, slots of 12 KB: 2 slots 2,956, 3 slots 2,901. Narrow weights come soon
  * enough with fewer: with as many as a layer needs in the time that its exchanges and its attention
- * take. So do those of a GPU that has a part of each layer: on two H200s Qwen3-0.6B takes 280 us
- * with 1 slot, 304 with 2. */
+ * take. So do those of a GPU that has a part of each layer, in less time: on two H200s Qwen3-0.6B
+ * takes 272 us with 1 slot and 288 with 2 where an SM has 136 KB of a layer, 291 and 263 where it
+ * has 168. With DeltaNets slots are filled in halves there: Qwen3.5-0.8B takes 289 us for 296. */
 static void set_caps(struct plan *p, const struct plan_options *o) {
-    const double layer_us = 8, in_flight = plan_share_bytes_us(p->gpu.compute);
+    const double layer_us = p->n_gpus > 1 ? 6.5 : 8,
+                 in_flight = plan_share_bytes_us(p->gpu.compute);
     int slots = int_max((int)(in_flight / p->slot_bytes), 2); /* one lands, one is under way */
     const double layer = (double)p->tape.layers_bytes / p->tape.n_layers;
     if (plan_narrow(&p->tape) || p->n_gpus > 1)
         slots = int_min(slots, int_max((int)(layer / layer_us / p->slot_bytes + 0.5), 1));
     p->cap_layers = o->cap_layers ? o->cap_layers : int_min(slots, p->ring_slots);
+    p->half_fills = p->n_gpus > 1 && p->delta.n_layers > 0;
     p->cap_head = o->cap_head ? o->cap_head : p->ring_slots;
     p->cap_kv = o->cap_kv ? o->cap_kv : p->kv_slots;
     p->split_from = o->split_from           ? o->split_from
@@ -600,7 +603,7 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
     /* of eight columns' exchanges more words queue behind what is in flight; with DeltaNets a layer
      * is longer, and that counts for less than tiles that come late */
     const int few = int_max((FEW_IN_FLIGHT + one->slot_bytes / 2) / one->slot_bytes, 1);
-    plan->half_fills |= columns > 4 && !one->delta.n_layers;
+    plan->half_fills = columns > 4 && !one->delta.n_layers;
     if (columns > 4 && plan->half_fills) plan->cap_layers = int_min(one->cap_layers, few);
     plan->cap_layers = int_min(plan->cap_layers, plan->ring_slots);
     plan->cap_head = int_min(one->cap_head, plan->ring_slots);

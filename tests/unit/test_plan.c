@@ -475,7 +475,7 @@ static void rows_that_fill_half_a_tile_have_half_tiles(void **state) {
         const char *model;
         int half[TAPE_N_PHASES];
     } all[] = {
-        { "qwen3-0.6b", { 0 } },
+        { "qwen3-0.6b", { [TAPE_QKV] = 1, [TAPE_OUT] = 1 } },
         { "qwen3-8b", { [TAPE_QKV] = 1 } },
         { "qwen3.5-0.8b", { [TAPE_QKV] = 1, [TAPE_OUT] = 1, [TAPE_DOWN] = 1 } },
     };
@@ -490,7 +490,7 @@ static void rows_that_fill_half_a_tile_have_half_tiles(void **state) {
             assert_int_equal(p.tape.segment[k].half, all[i].half[k]);
             assert_int_equal(one.tape.segment[k].half, 0);
         }
-        p.tape.segment[TAPE_QKV].rows += 6; /* 26 or 30 in two row tiles */
+        p.tape.segment[TAPE_QKV].rows += 6; /* 26 in two row tiles, or more */
         if (p.tape.segment[TAPE_QKV].half) found(&config, &p, false, "half tiles of");
     }
     const struct model_config config = config_of("tests/golden/models/q3-c.json");
@@ -499,6 +499,32 @@ static void rows_that_fill_half_a_tile_have_half_tiles(void **state) {
     if (plan_make(&p, &config, &gpu, &options, &err) != REEL_OK) fail_msg("%s", err.text);
     assert_int_equal(p.tape.segment[TAPE_QKV].half, 1);
     check(&p, &config, true);
+}
+
+/* docs/EXPERIMENTS.md, "Several GPUs": what other numbers of SMs, slots and hops take. */
+static void two_gpus_have_the_plans_that_were_fastest(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        int group_sms, cap, hops;
+        bool half_fills;
+    } all[] = {
+        { "qwen3-0.6b", 26, 2, 1, false }, { "qwen3-1.7b", 32, 2, 2, false },
+        { "qwen3-4b", 32, 2, 2, false },   { "qwen3-8b", 32, 2, 2, false },
+        { "qwen3-14b", 32, 2, 2, false },  { "qwen3.5-0.8b", 128, 2, 1, true },
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const struct model_config config = config_of(all[i].model);
+        const struct gpu_limits gpu = times("h200", 2);
+        struct reel_error err = { 0 };
+        struct plan p, four;
+        if (plan_make(&p, &config, &gpu, NULL, &err) != REEL_OK) fail_msg("%s", err.text);
+        assert_int_equal(p.tape.group_sms, all[i].group_sms);
+        assert_int_equal(p.cap_layers, all[i].cap);
+        assert_int_equal(p.two_hops, all[i].hops == 2);
+        assert_int_equal(p.half_fills, all[i].half_fills);
+        if (plan_columns(&four, &p, 4, false, &err) == REEL_OK) assert_false(four.half_fills);
+    }
 }
 
 static void what_was_broken_is_found(void **state) {
@@ -875,6 +901,7 @@ int main(void) {
         cmocka_unit_test(several_gpus_share_the_groups),
         cmocka_unit_test(every_weight_has_one_place_on_several_gpus),
         cmocka_unit_test(rows_that_fill_half_a_tile_have_half_tiles),
+        cmocka_unit_test(two_gpus_have_the_plans_that_were_fastest),
         cmocka_unit_test(kv_heads_are_made_up_to_a_multiple),
         cmocka_unit_test(gpus_that_cannot_share_a_model_are_refused),
         in_turn(every_shape_fits_every_large_gpu),
