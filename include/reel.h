@@ -169,6 +169,9 @@ struct reel_model_options {
     const char *kv; /* what sessions keep keys and values in: NULL or "bf16"; "int8", "fp8" (e4m3):
                        in 8 bits with a scale for each position and KV head, which takes about half
                        of the memory and changes results */
+    const char *draft_head; /* NULL, or the folder of an EAGLE-3 head that was trained for this
+                               model (config.json and safetensors), which guesses in place of a
+                               draft layer of its own; on a CPU's fast paths */
 };
 
 /* Opens a folder with config.json and safetensors, or a .gguf file. On success *out is the caller's
@@ -240,7 +243,8 @@ struct reel_model_info {
                                  weights */
     int most_drafts;  /* guesses that a pass checks at most (reel_speculation); 0: passes take none
                        */
-    int draft_layers; /* 1: the model has a draft layer that guesses here (REEL_SPECULATION_MTP) */
+    int draft_layers; /* 1: the model has a draft layer that guesses here (REEL_SPECULATION_MTP), or
+                         was opened with an EAGLE-3 head that does */
 };
 
 /* Strings and lists are borrowed from the model. */
@@ -490,8 +494,10 @@ enum reel_speculation {
                              */
     REEL_SPECULATION_MTP,   /* before every pass: what the model's own draft layer (multi-token
                                prediction) tells. REEL_E_UNSUPPORTED where there is none that runs. */
-    REEL_SPECULATION_DRAFT  /* before every pass: what the session's draft model tells.
+    REEL_SPECULATION_DRAFT, /* before every pass: what the session's draft model tells.
                                REEL_E_UNSUPPORTED where it has none, or passes take no guesses. */
+    REEL_SPECULATION_EAGLE3 /* as REEL_SPECULATION_MTP: what the EAGLE-3 head tells that the model
+                               was opened with, draft_head */
 };
 
 struct reel_session_options {

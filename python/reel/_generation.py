@@ -71,7 +71,8 @@ class GenerationOptions(TypedDict, total=False):
     ignore_stop_ids: bool
     logprobs: bool
     top_logprobs: int  #: 0 to 20; implies logprobs
-    #: "auto" (None), "off", "ngram", "mtp" (the model's draft layer) or "draft" (its draft model): the same text
+    #: "auto" (None), "off", "ngram", "mtp" (the model's draft layer), "draft" (its draft model) or "eagle3" (its
+    #: draft head): the same text
     speculation: Optional[str]
     most_drafts: int  #: guesses that a pass checks at most, 1 to 7; 0: as many as it takes
 
@@ -85,6 +86,7 @@ _SPECULATION: Dict[str, int] = {
     "ngram": lib.REEL_SPECULATION_NGRAM,
     "mtp": lib.REEL_SPECULATION_MTP,
     "draft": lib.REEL_SPECULATION_DRAFT,
+    "eagle3": lib.REEL_SPECULATION_EAGLE3,
 }
 
 

@@ -147,6 +147,7 @@ class Model:
         draft_model: a smaller `Model` with the same vocabulary that guesses what comes next; the text
             stays the same. It may guess for several models. Closing it forbids its use by itself; it stays
             in memory until they are closed, too.
+        draft_head: the folder of an EAGLE-3 head that was trained for this model, which guesses on a CPU.
 
     What the library warns of goes to the logger ``"reel"``.
     """
@@ -163,10 +164,11 @@ class Model:
                  cuda_dir: Union[str, "os.PathLike[str]", None] = None,
                  nvrtc_dir: Union[str, "os.PathLike[str]", None] = None, prompt_slice: int = 0,
                  weights: Optional[str] = None, kv: Optional[str] = None,
-                 draft_model: Optional["Model"] = None) -> None:
+                 draft_model: Optional["Model"] = None,
+                 draft_head: Union[str, "os.PathLike[str]", None] = None) -> None:
         self._open(None, name, device, pull, sessions, max_context, cpu_path, n_threads, rounding,
                    chat_template, chat_template_from, cache_dir, progress, gpu_options, cuda_dir,
-                   nvrtc_dir, prompt_slice, weights, kv, draft_model)
+                   nvrtc_dir, prompt_slice, weights, kv, draft_model, draft_head)
 
     @classmethod
     def from_memory(cls, name: str, files: Mapping[str, bytes], device: str = "auto", *,
@@ -179,12 +181,13 @@ class Model:
                     cuda_dir: Union[str, "os.PathLike[str]", None] = None,
                     nvrtc_dir: Union[str, "os.PathLike[str]", None] = None, prompt_slice: int = 0,
                     weights: Optional[str] = None, kv: Optional[str] = None,
-                    draft_model: Optional["Model"] = None) -> "Model":
+                    draft_model: Optional["Model"] = None,
+                    draft_head: Union[str, "os.PathLike[str]", None] = None) -> "Model":
         """A model of files that are in memory: their contents by the names they would have in a folder."""
         made = cls.__new__(cls)
         made._open(files, name, device, False, sessions, max_context, cpu_path, n_threads, rounding,
                    chat_template, chat_template_from, cache_dir, progress, gpu_options, cuda_dir,
-                   nvrtc_dir, prompt_slice, weights, kv, draft_model)
+                   nvrtc_dir, prompt_slice, weights, kv, draft_model, draft_head)
         return made
 
     def _open(self, files: Optional[Mapping[str, bytes]], name: Any, device: str, pull: bool,
@@ -192,7 +195,7 @@ class Model:
               chat_template: Optional[str], chat_template_from: Optional[str], cache_dir: Any,
               progress: Optional[Progress], gpu_options: Any, cuda_dir: Any, nvrtc_dir: Any,
               prompt_slice: int, weights: Optional[str], kv: Optional[str],
-              draft_model: Optional["Model"]) -> None:
+              draft_model: Optional["Model"], draft_head: Any) -> None:
         if sessions < 1:
             raise refuse(f"sessions: {sessions}; at least 1 is wanted")
         if max_context < 0:
@@ -213,7 +216,7 @@ class Model:
         for key, text in texts.items():
             setattr(options, key, keeper.text(text, key))
         for key, path in {"cache_dir": _cache(cache_dir), "cuda_dir": cuda_dir,
-                          "nvrtc_dir": nvrtc_dir}.items():
+                          "nvrtc_dir": nvrtc_dir, "draft_head": draft_head}.items():
             setattr(options, key, keeper.text(None if path is None else os.fspath(path), "path"))
         options.n_threads, options.prompt_slice = n_threads, prompt_slice
         options.rounding = _ROUNDINGS[rounding]
@@ -544,8 +547,8 @@ class Model:
             max_context: positions to hold; 0: what the model was made for, or less where memory is short.
             progress: called with ("evaluating", positions, positions) by `sync` and `eval`; returning
                 False ends the call with `Cancelled`.
-            speculation: "mtp": the model's draft layer reads prompts as well, so that generations with the
-                same option guess better.
+            speculation: "mtp" or "eagle3": the model's draft layer or head reads prompts as well, so that
+                generations with the same option guess better.
             draft_model: guesses for this session; None: the one that guesses for the model, if any.
         """
         draft = draft_model._core if draft_model is not None else self._draft

@@ -219,18 +219,25 @@ static const struct cli_option speculation_options[] = {
     { .name = "speculate",
       .kind = CLI_CHOICE,
       .argument = "KIND",
-      .choices = "off auto ngram mtp draft",
+      .choices = "off auto ngram mtp draft eagle3",
       .others = "speculative spec-type",
-      .help = "check several guesses of what comes next in one pass; the text stays the same: off, "
-              "ngram (what followed the last tokens where they stood before), mtp (what the "
-              "model's own draft layer tells), draft (what the model of --draft tells), or auto: "
-              "ngram, on a CPU mtp, or draft where that is faster" },
+      .help =
+          "check several guesses of what comes next in one pass; the text stays the same: off, "
+          "ngram (what followed the last tokens where they stood before), mtp (what the "
+          "model's own draft layer tells), draft (what the model of --draft tells), eagle3 (what "
+          "the head of --draft-head tells), or auto: ngram, on a CPU mtp or eagle3, or draft "
+          "where that is faster" },
     { .name = "draft",
       .kind = CLI_TEXT,
       .argument = "MODEL",
       .others = "model-draft draft-model md speculative-model",
       .help = "a smaller model with the same vocabulary that guesses for this one, opened with the "
               "same options" },
+    { .name = "draft-head",
+      .kind = CLI_TEXT,
+      .argument = "FOLDER",
+      .others = "eagle3 draft-head-model",
+      .help = "an EAGLE-3 head that was trained for this model, which guesses on a CPU" },
     { .name = "draft-max",
       .kind = CLI_INTEGER,
       .argument = "N",

@@ -153,12 +153,15 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
                                 struct reel_error *err) {
     struct progress progress;
     struct cli_log log = { &progress, cli_has(args, "verbose") };
-    char *cache = NULL, *gpu_options = NULL;
+    char *cache = NULL, *gpu_options = NULL, *head = NULL;
     struct buffer template = { 0 };
     enum reel_status status = check_processor(args, as, err);
     if (status == REEL_OK && !as->guesses) status = read_template(&template, args, err);
+    if (status == REEL_OK && cli_text(args, "draft-head", NULL))
+        status = cli_model_path(&head, args, cli_text(args, "draft-head", NULL), err);
     if (status == REEL_OK) status = gpu_options_join(&gpu_options, args, as->gpu_options, err);
     if (status != REEL_OK) {
+        mem_free(head);
         buffer_release(&template);
         return status;
     }
@@ -179,6 +182,7 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
         .nvrtc_dir = cli_text(args, "nvrtc-dir", NULL),
         .weights = as->stored ? NULL : cli_text(args, "weights", NULL),
         .kv = cli_text(args, "kv", NULL),
+        .draft_head = as->guesses || as->reference ? NULL : head,
         .log = cli_log,
         .log_user = &log,
     };
@@ -190,6 +194,7 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
     progress_end(&progress);
     mem_free(gpu_options);
     mem_free(cache);
+    mem_free(head);
     buffer_release(&template);
     return status;
 }
@@ -232,6 +237,9 @@ enum reel_status cli_draft_open(struct reel_model **draft, const struct reel_mod
     const char *kind = cli_text(args, "speculate", "auto");
     const bool draft_kind = strcmp(kind, "draft") == 0;
     *draft = NULL;
+    if (strcmp(kind, "eagle3") == 0 && !cli_text(args, "draft-head", NULL))
+        return err_set(err, REEL_E_ARGUMENT,
+                       "--speculate eagle3 needs --draft-head FOLDER, the head that guesses");
     if (!name && draft_kind)
         return err_set(err, REEL_E_ARGUMENT,
                        "--speculate draft needs --draft MODEL, the model that guesses");
@@ -360,12 +368,14 @@ void cli_sampling_typed(struct reel_sampling *s, const struct cli_args *args) {
 
 enum reel_speculation cli_speculation(const struct cli_args *args, enum reel_speculation fallback) {
     const char *kind = cli_text(args, "speculate", NULL);
-    if (!kind) return cli_text(args, "draft", NULL) ? REEL_SPECULATION_AUTO : fallback;
-    return strcmp(kind, "off") == 0     ? REEL_SPECULATION_OFF
-           : strcmp(kind, "ngram") == 0 ? REEL_SPECULATION_NGRAM
-           : strcmp(kind, "mtp") == 0   ? REEL_SPECULATION_MTP
-           : strcmp(kind, "draft") == 0 ? REEL_SPECULATION_DRAFT
-                                        : REEL_SPECULATION_AUTO;
+    const bool guesses = cli_text(args, "draft", NULL) || cli_text(args, "draft-head", NULL);
+    if (!kind) return guesses ? REEL_SPECULATION_AUTO : fallback;
+    return strcmp(kind, "off") == 0      ? REEL_SPECULATION_OFF
+           : strcmp(kind, "ngram") == 0  ? REEL_SPECULATION_NGRAM
+           : strcmp(kind, "mtp") == 0    ? REEL_SPECULATION_MTP
+           : strcmp(kind, "draft") == 0  ? REEL_SPECULATION_DRAFT
+           : strcmp(kind, "eagle3") == 0 ? REEL_SPECULATION_EAGLE3
+                                         : REEL_SPECULATION_AUTO;
 }
 
 enum reel_status cli_sampling(struct reel_sampling *s, const struct reel_model *model,

@@ -77,7 +77,8 @@ enum reel_status cli_session_open(struct reel_session **session, const struct re
 /* Changes what options of cli_sampling_group were given. */
 void cli_sampling_typed(struct reel_sampling *sampling, const struct cli_args *args);
 
-/* What --speculate says; where it was not given `fallback`, or auto beside --draft. */
+/* What --speculate says; where it was not given `fallback`, or auto beside --draft and
+ * --draft-head. */
 enum reel_speculation cli_speculation(const struct cli_args *args, enum reel_speculation fallback);
 
 /* The model's recommended sampling, changed by the options of cli_sampling_group. Without --seed

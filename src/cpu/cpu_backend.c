@@ -348,7 +348,6 @@ static float *logits_behind(const struct backend_state *s, int i) {
 /* The logits behind every column's id and its drafts. The states then end behind their ids. */
 static void run_pass(struct backend *b, struct going *going, int n) {
     struct engine_run runs[MOST_COLUMNS];
-    const size_t width = (size_t)b->model->config.hidden;
     int n_runs = 0;
     take_drafts(b, going, n);
     for (int i = 0; i < n; i++) {
@@ -358,6 +357,7 @@ static void run_pass(struct backend *b, struct going *going, int n) {
         recurrent_begin(&s->recurrent, g->position, 1);
         recurrent_run_begin(&s->recurrent);
         float *hidden = hidden_of(s, g->position);
+        const size_t width = s->drafts ? draft_state_width(s->drafts) : 0;
         for (int j = 0; j <= g->n_drafts; j++) {
             runs[n_runs] =
                 (struct engine_run){ .engine = &b->engine,

@@ -38,7 +38,7 @@ static void make_head_input(const struct engine_run *column, struct worker *w,
                             const struct layer_weights *layer, struct cpu_vector *out) {
     (void)layer;
     norm_vector(column, w, column->engine->weights->final_norm, out);
-    if (column->hidden)
+    if (column->hidden && !column->engine->taps)
         memcpy(column->hidden, w->values, (size_t)column->engine->config->hidden * sizeof(float));
 }
 
@@ -85,10 +85,13 @@ static struct row_pieces row_pieces(const struct engine_pass *pass, int rows, si
 static void add_bias(const struct engine_pass *pass, const struct layer_weights *layer,
                      struct piece piece) {
     const struct engine *e = pass->columns->engine;
-    if (!layer->qkv_bias) return;
-    for (int i = 0; i < pass->n; i++)
-        e->kernels.add(e->projected + (size_t)i * (size_t)e->projected_dim + piece.first,
-                       layer->qkv_bias + piece.first, piece.last - piece.first);
+    for (int i = 0; i < pass->n; i++) {
+        float *to = e->projected + (size_t)i * (size_t)e->projected_dim + piece.first;
+        const float *own = pass->columns[i].biases;
+        if (layer->qkv_bias)
+            e->kernels.add(to, layer->qkv_bias + piece.first, piece.last - piece.first);
+        if (own) e->kernels.add(to, own + piece.first, piece.last - piece.first);
+    }
 }
 
 /* projected = rows of all the mixer's matrices . norm(x), and their biases, handed out as one list.
@@ -104,6 +107,8 @@ static void multiply_projections(const struct engine_pass *pass, struct worker *
     struct row_pieces p = row_pieces(pass, rows, parts[0]->row_bytes);
     if (!engine_take_rows(e, w, &p)) return;
     make_own_input(pass, w, layer, make_mixer_input);
+    for (int i = 0; p.piece.first == 0 && i < pass->n; i++)
+        engine_keep_tap(&pass->columns[i], layer, pass->columns[i].row);
     do {
         const struct piece piece = p.piece;
         int start = 0;

@@ -15,6 +15,7 @@ enum {
 struct draft_layer {
     struct draft_model model;
     struct engine engine;
+    size_t hidden; /* floats that are known of a position */
 };
 
 struct draft_state {
@@ -22,8 +23,9 @@ struct draft_state {
     struct kv_cache kv;        /* slot i is that of position span.first + i */
     int max_positions;
     struct draft_span span;
-    float *hidden; /* f32 [KNOWN, hidden] */
+    float *hidden; /* f32 [KNOWN, the layer's hidden] */
     float *inputs; /* f32 [KNOWN, hidden] of slots that are being made */
+    float *biases; /* f32 [KNOWN, projected_dim] likewise, of EAGLE-3; NULL: of others */
     float *logits; /* f32 [vocab] */
     float *told;   /* f32 [hidden] what the layer makes of the last slot, for the next one */
     int32_t ids[KNOWN + 1];
@@ -37,6 +39,7 @@ enum reel_status draft_layer_open(struct draft_layer **out, const struct model_c
     enum reel_status status = mem_zeroed(&l, 1, sizeof *l, "the draft layer", err);
     if (status != REEL_OK) return status;
     draft_model_fill(&l->model, config, weights);
+    l->hidden = (size_t)config->hidden * (weights->draft.kind == DRAFT_EAGLE3 ? DRAFT_TAPS : 1);
     status = engine_open_draft(&l->engine, &l->model.config, &l->model.weights, engine, err);
     if (status == REEL_OK)
         *out = l;
@@ -54,6 +57,7 @@ void draft_layer_close(struct draft_layer *l) {
 enum reel_status draft_state_open(struct draft_state **out, struct draft_layer *layer,
                                   int max_positions, struct reel_error *err) {
     const size_t hidden = (size_t)layer->model.config.hidden;
+    const bool head = layer->model.weights.draft.kind == DRAFT_EAGLE3;
     struct draft_state *d = NULL;
     *out = NULL;
     enum reel_status status = mem_zeroed(&d, 1, sizeof *d, "a draft layer's state", err);
@@ -62,8 +66,11 @@ enum reel_status draft_state_open(struct draft_state **out, struct draft_layer *
     d->max_positions = max_positions;
     status = kv_cache_open(&d->kv, &layer->engine.kv_shape, max_positions, err);
     if (status == REEL_OK)
-        status = mem_zeroed(&d->hidden, (2 * KNOWN + 1) * hidden, sizeof *d->hidden,
-                            "hidden states for drafts", err);
+        status = mem_zeroed(&d->hidden, KNOWN * layer->hidden + (KNOWN + 1) * hidden,
+                            sizeof *d->hidden, "hidden states for drafts", err);
+    if (status == REEL_OK && head)
+        status = mem_zeroed(&d->biases, KNOWN * (size_t)layer->engine.projected_dim,
+                            sizeof *d->biases, "what ids add to drafts", err);
     if (status == REEL_OK)
         status = mem_zeroed(&d->logits, (size_t)layer->model.config.vocab, sizeof *d->logits,
                             "logits of drafts", err);
@@ -71,7 +78,7 @@ enum reel_status draft_state_open(struct draft_state **out, struct draft_layer *
         draft_state_close(d);
         return status;
     }
-    d->inputs = d->hidden + KNOWN * hidden;
+    d->inputs = d->hidden + KNOWN * layer->hidden;
     d->told = d->inputs + KNOWN * hidden;
     *out = d;
     return REEL_OK;
@@ -81,6 +88,7 @@ void draft_state_close(struct draft_state *d) {
     if (!d) return;
     kv_cache_release(&d->kv);
     mem_free(d->hidden);
+    mem_free(d->biases);
     mem_free(d->logits);
     mem_free(d);
 }
@@ -91,61 +99,126 @@ void draft_state_close(struct draft_state *d) {
 struct inputs {
     struct engine *e;
     const int32_t *ids;  /* [n] behind the positions */
-    const float *hidden; /* [n, hidden] of the positions */
+    const float *hidden; /* [n, what is known of a position], or what the layer told of one */
     int n;
-    float *out; /* [n, hidden] */
+    bool told;
+    float *out;    /* [n, hidden] */
+    float *biases; /* [n, projected_dim], EAGLE-3's */
 };
 
-static void make_input(const struct inputs *in, struct worker *w, int i) {
+/* A product of all slots' vectors, each of `length`; its results are out [n], stride apart. */
+struct input_product {
+    const struct matrix *m;
+    float *out;
+    size_t stride;
+};
+
+/* One phase: slot i's vector for products. */
+typedef void make_input_vector(const struct inputs *in, struct worker *w, int i);
+
+static void take_vector(const struct inputs *in, const float *values, int i, int length) {
     struct engine *e = in->e;
+    e->kernels.round_vector(values, length, &e->vectors[i]);
+    if (in->n > 1) e->kernels.spread_column(&e->vectors[i], length, &e->columns, i);
+}
+
+/* values [hidden] = the id's embedding, normed */
+static void norm_embedding(const struct inputs *in, int i, float *scratch, float *values) {
+    const struct engine *e = in->e;
     const struct matrix *embedding = &e->weights->embedding;
-    const size_t hidden = (size_t)e->config->hidden;
-    float *id = in->out + (size_t)i * hidden;
     if (embedding->planes)
-        e->kernels.planes_widen(embedding, in->ids[i], 0, embedding->columns, id);
+        e->kernels.planes_widen(embedding, in->ids[i], 0, embedding->columns, scratch);
     else
-        matrix_row_f32(embedding, in->ids[i], id);
-    e->kernels.norm(id, e->draft->embedding_norm, (int)hidden, e->config->rms_eps, w->values);
+        matrix_row_f32(embedding, in->ids[i], scratch);
+    e->kernels.norm(scratch, e->draft->embedding_norm, e->config->hidden, e->config->rms_eps,
+                    values);
+}
+
+static void make_both(const struct inputs *in, struct worker *w, int i) {
+    struct engine *e = in->e;
+    const size_t hidden = (size_t)e->config->hidden;
+    norm_embedding(in, i, in->out + (size_t)i * hidden, w->values);
     e->kernels.norm(in->hidden + (size_t)i * hidden, e->draft->hidden_norm, (int)hidden,
                     e->config->rms_eps, w->values + hidden);
-    e->kernels.round_vector(w->values, 2 * (int)hidden, &e->vectors[i]);
-    if (in->n > 1) e->kernels.spread_column(&e->vectors[i], 2 * (int)hidden, &e->columns, i);
+    take_vector(in, w->values, i, 2 * (int)hidden);
+}
+
+static void make_embedding(const struct inputs *in, struct worker *w, int i) {
+    const int hidden = in->e->config->hidden;
+    norm_embedding(in, i, w->values + hidden, w->values);
+    take_vector(in, w->values, i, hidden);
+}
+
+static void make_taps(const struct inputs *in, struct worker *w, int i) {
+    const int length = in->e->draft->fc.columns;
+    (void)w;
+    take_vector(in, in->hidden + (size_t)i * (size_t)length, i, length);
+}
+
+/* False as thread_pool_barrier. */
+static bool multiply_inputs(const struct inputs *in, struct worker *w, make_input_vector *make,
+                            const struct input_product *all, int n_products) {
+    struct engine *e = in->e;
+    for (int i; (i = thread_pool_take(e->pool, w->thread, in->n)) >= 0;)
+        make(in, w, i);
+    if (!thread_pool_barrier(e->pool, w->thread)) return false;
+    for (int k = 0; k < n_products; k++) {
+        const struct matrix *m = all[k].m;
+        float *y[MOST_COLUMNS];
+        for (int i = 0; i < in->n; i++)
+            y[i] = all[k].out + (size_t)i * all[k].stride;
+        struct row_pieces p = engine_row_pieces(e, m->rows, m->row_bytes * (size_t)in->n);
+        while (engine_take_rows(e, w, &p)) {
+            if (in->n == 1)
+                kernels_rows(&e->kernels, m, &e->vectors[0], p.piece.first, p.piece.last, y[0]);
+            else
+                kernels_columns(&e->kernels, m, &e->columns, p.piece.first, p.piece.last, y);
+        }
+        if (!thread_pool_barrier(e->pool, w->thread)) return false;
+    }
+    return true;
 }
 
 static void inputs_region(void *user, int thread, int n_threads) {
     const struct inputs *in = user;
     struct engine *e = in->e;
     struct worker *w = &e->workers[thread];
-    const struct matrix *fc = &e->draft->fc;
-    float *y[MOST_COLUMNS];
+    const struct draft_weights *d = e->draft;
+    const size_t width = (size_t)e->projected_dim;
+    const struct input_product fc = { &d->fc, in->out, (size_t)e->config->hidden };
     (void)n_threads;
     while (thread_pool_take(e->pool, thread, 1) >= 0) {
         e->columns.n = in->n;
         e->columns.slots = (in->n + 1) & ~1;
+        if (in->told) memcpy(in->out, in->hidden, fc.stride * sizeof(float));
     }
     if (!thread_pool_barrier(e->pool, thread)) return;
-    for (int i; (i = thread_pool_take(e->pool, thread, in->n)) >= 0;)
-        make_input(in, w, i);
-    if (!thread_pool_barrier(e->pool, thread)) return;
-    for (int i = 0; i < in->n; i++)
-        y[i] = in->out + (size_t)i * (size_t)e->config->hidden;
-    struct row_pieces p = engine_row_pieces(e, fc->rows, fc->row_bytes * (size_t)in->n);
-    while (engine_take_rows(e, w, &p)) {
-        if (in->n == 1)
-            kernels_rows(&e->kernels, fc, &e->vectors[0], p.piece.first, p.piece.last, y[0]);
-        else
-            kernels_columns(&e->kernels, fc, &e->columns, p.piece.first, p.piece.last, y);
+    if (d->kind == DRAFT_MTP) {
+        multiply_inputs(in, w, make_both, &fc, 1);
+        return;
     }
+    const struct input_product of_id[] = {
+        { &d->id_q, in->biases, width },
+        { &d->id_k, in->biases + d->id_q.rows, width },
+        { &d->id_v, in->biases + d->id_q.rows + d->id_k.rows, width },
+    };
+    if (!multiply_inputs(in, w, make_embedding, of_id, 3)) return;
+    if (!in->told) multiply_inputs(in, w, make_taps, &fc, 1);
 }
 
-static void make_inputs(struct draft_state *d, const int32_t *ids, const float *hidden, int n) {
-    const size_t width = (size_t)d->layer->model.config.hidden;
+/* told: `hidden` is what the layer made of the slot before, n is 1. */
+static void make_inputs(struct draft_state *d, const int32_t *ids, const float *hidden, int n,
+                        bool told) {
+    const struct draft_layer *l = d->layer;
+    const size_t width = (size_t)l->model.config.hidden;
     for (int i = 0; i < n; i += MOST_COLUMNS) {
         struct inputs in = { .e = &d->layer->engine,
                              .ids = ids + i,
-                             .hidden = hidden + (size_t)i * width,
+                             .hidden = hidden + (size_t)i * l->hidden,
                              .n = n - i < MOST_COLUMNS ? n - i : MOST_COLUMNS,
+                             .told = told && d->biases,
                              .out = d->inputs + (size_t)i * width };
+        if (d->biases) in.biases = d->biases + (size_t)i * (size_t)l->engine.projected_dim;
         thread_pool_run(in.e->pool, inputs_region, &in);
     }
 }
@@ -159,25 +232,27 @@ static struct engine_run run_of(struct draft_state *d, int slot, int n) {
                                 .n = n,
                                 .rotation_offset = d->span.first,
                                 .embeddings = d->inputs,
+                                .biases = d->biases,
                                 .output = REEL_OUTPUT_NONE };
 }
 
 /* The first n known positions become slots: their keys and values alone. */
 static void make_slots(struct draft_state *d, int n) {
     const size_t width = (size_t)d->layer->model.config.hidden;
-    make_inputs(d, d->ids + 1, d->hidden, n);
+    make_inputs(d, d->ids + 1, d->hidden, n, false);
     kv_cache_begin(&d->kv, d->span.n_slots, d->span.n_slots + n);
     for (int i = 0; i < n;) {
         const int some = n - i < T_CHUNK ? n - i : T_CHUNK;
         struct engine_run run = run_of(d, d->span.n_slots, some);
         run.embeddings += (size_t)i * width;
+        if (run.biases) run.biases += (size_t)i * (size_t)run.engine->projected_dim;
         engine_evaluate(&run);
         d->span.n_slots += some;
         i += some;
     }
     d->span.n_known -= n;
-    memmove(d->hidden, d->hidden + (size_t)n * width,
-            (size_t)d->span.n_known * width * sizeof(float));
+    memmove(d->hidden, d->hidden + (size_t)n * d->layer->hidden,
+            (size_t)d->span.n_known * d->layer->hidden * sizeof(float));
     memmove(d->ids, d->ids + n, (size_t)d->span.n_known * sizeof *d->ids);
 }
 
@@ -189,6 +264,7 @@ static void run_slots(struct draft_state *d, int slot, int n) {
         columns[i] = run_of(d, slot + i, 1);
         columns[i].row = i;
         columns[i].embeddings += (size_t)i * (size_t)d->layer->model.config.hidden;
+        if (d->biases) columns[i].biases += (size_t)i * (size_t)d->layer->engine.projected_dim;
     }
     columns[n - 1].output = REEL_OUTPUT_LAST_LOGITS;
     columns[n - 1].out = d->logits;
@@ -209,8 +285,10 @@ void draft_state_keep(struct draft_state *d, int n) {
 
 float *draft_state_hidden(struct draft_state *d, int position) {
     draft_span_go_to(&d->span, position);
-    return d->hidden + (size_t)d->span.n_known * (size_t)d->layer->model.config.hidden;
+    return d->hidden + (size_t)d->span.n_known * d->layer->hidden;
 }
+
+size_t draft_state_width(const struct draft_state *d) { return d->layer->hidden; }
 
 void draft_state_saw(struct draft_state *d, int position, const int32_t *ids, int n_kept) {
     if (!ids) {
@@ -234,15 +312,17 @@ int draft_state_guess(struct draft_state *d, int position, int32_t id, int32_t *
     const int vocab = d->layer->model.config.vocab;
     if (d->span.n_known == 0 || draft_span_end(&d->span) != position) return 0;
     d->ids[d->span.n_known] = id;
-    make_inputs(d, d->ids + 1, d->hidden, d->span.n_known);
+    const int32_t *model_ids = d->layer->model.weights.draft.ids;
+    make_inputs(d, d->ids + 1, d->hidden, d->span.n_known, false);
     run_slots(d, d->span.n_slots, d->span.n_known);
     draft_span_made(&d->span);
     for (int i = 0; i < most; i++) {
         if (i > 0) {
-            make_inputs(d, &ids[i - 1], d->told, 1);
+            make_inputs(d, &ids[i - 1], d->told, 1, true);
             run_slots(d, d->span.n_slots + i - 1, 1);
         }
         ids[i] = likeliest(d->logits, vocab);
+        if (model_ids) ids[i] = model_ids[ids[i]];
     }
     if (logits) memcpy(logits, d->logits, (size_t)vocab * sizeof *logits);
     return most;

@@ -22,9 +22,10 @@ enum reel_status draft_state_open(struct draft_state **out, struct draft_layer *
                                   int max_positions, struct reel_error *err);
 void draft_state_close(struct draft_state *state);
 
-/* Where an evaluation of n positions from `position` on, at most T_CHUNK, puts what is behind the
- * final norm: f32 [n, hidden]. */
+/* Where an evaluation of n positions from `position` on, at most T_CHUNK, puts what the layer wants
+ * of them (engine_run.hidden): f32 [n, draft_state_width]. */
 float *draft_state_hidden(struct draft_state *state, int position);
+size_t draft_state_width(const struct draft_state *state);
 /* Those positions had these ids, or embeddings where ids is NULL; the first n_kept of them count.
  */
 void draft_state_saw(struct draft_state *state, int position, const int32_t *ids, int n_kept);

@@ -107,6 +107,7 @@ static void measure(struct engine *e) {
     e->projected_dim = int_max(model_q_rows(c) + 2 * e->kv_dim, delta);
     e->longest = int_max(int_max(c->hidden, c->intermediate), e->mixed_dim);
     if (e->draft) e->longest = int_max(e->longest, e->draft->fc.columns);
+    if (e->draft) e->longest = int_max(e->longest, 2 * c->hidden);
     if (c->delta.key_dim)
         e->delta_floats = delta_scratch_floats(c->delta.key_dim, recurrent_value_stride(c));
 }
@@ -147,6 +148,8 @@ static void describe(struct engine *e, const struct model_config *config,
         .attention_scale = 1.0f / sqrtf((float)config->head_dim),
         .blocks = has_blocks(weights, draft),
         .draft = draft,
+        .taps = !draft && weights->draft.kind == DRAFT_EAGLE3 ? weights->draft.taps : NULL,
+        .hidden_is_x = draft && draft->kind == DRAFT_EAGLE3,
     };
     measure(e);
     e->attention_rows = e->group > 32 ? e->group : 32 / e->group * e->group;
@@ -400,8 +403,20 @@ static void norm_output(const struct engine *e, struct worker *w, const float *x
 }
 
 /* Of a run of one position; prefill.c has those of several already. */
-static void keep_hidden(const struct engine_run *run, const struct worker *w) {
-    memcpy(run->hidden, w->values, (size_t)run->engine->config->hidden * sizeof(float));
+static void keep_hidden(const struct engine_run *run, const struct worker *w, const float *x) {
+    const struct engine *e = run->engine;
+    if (e->taps) return;
+    memcpy(run->hidden, e->hidden_is_x ? x : w->values, (size_t)e->config->hidden * sizeof(float));
+}
+
+void engine_keep_tap(const struct engine_run *run, const struct layer_weights *layer, int row) {
+    const struct engine *e = run->engine;
+    const size_t hidden = (size_t)e->config->hidden;
+    if (!e->taps || !run->hidden) return;
+    for (size_t i = 0; i < DRAFT_TAPS; i++)
+        if (layer == &e->weights->layers[e->taps[i]])
+            memcpy(run->hidden + ((size_t)(row - run->row) * DRAFT_TAPS + i) * hidden,
+                   e->x + (size_t)row * hidden, hidden * sizeof(float));
 }
 
 void engine_output(const struct engine_run *run, struct worker *w, const float *x, float *out) {
@@ -411,7 +426,7 @@ void engine_output(const struct engine_run *run, struct worker *w, const float *
     if (!logits) {
         while (thread_pool_take(e->pool, w->thread, 1) >= 0) {
             norm_output(e, w, x);
-            if (run->hidden && run->n == 1) keep_hidden(run, w);
+            if (run->hidden && run->n == 1) keep_hidden(run, w, x);
             for (int i = 0; run->output != REEL_OUTPUT_NONE && i < e->config->hidden; i++)
                 out[i] = bf16_to_f32(w->vector.bf16[0][i]);
         }
@@ -421,7 +436,7 @@ void engine_output(const struct engine_run *run, struct worker *w, const float *
     struct row_pieces p = engine_row_pieces(e, head->rows, head->row_bytes);
     if (!engine_take_rows(e, w, &p)) return;
     norm_output(e, w, x);
-    if (run->hidden && run->n == 1 && p.piece.first == 0) keep_hidden(run, w);
+    if (run->hidden && run->n == 1 && p.piece.first == 0) keep_hidden(run, w, x);
     do {
         kernels_rows(&e->kernels, head, &w->vector, p.piece.first, p.piece.last, out);
     } while (engine_take_rows(e, w, &p));

@@ -64,6 +64,8 @@ struct engine {
     int longest;              /* largest vector that enters a product */
     bool blocks; /* some product's weights are blocks or codes: vectors need `rests` and `sums` */
     const struct draft_weights *draft; /* of the engine of a draft layer; NULL: of another */
+    const int *taps;  /* [DRAFT_TAPS] layers in front of which runs keep x; NULL: they do not */
+    bool hidden_is_x; /* what runs keep of a position is x before the final norm */
     bool pool_is_lent;
     int attention_rows;       /* query rows that one attention call takes at most */
     float attention_scale;    /* 1 / sqrt(head_dim) */
@@ -118,10 +120,12 @@ struct engine_run {
     int n_texts;
     const int32_t *ids;      /* [n], or NULL */
     const float *embeddings; /* f32 [n, hidden], or NULL */
+    const float *biases; /* f32 [n, projected_dim] added to what the mixers' inputs are multiplied
+                            to; or NULL */
     enum reel_output output;
-    float *out; /* where this run's output goes */
-    float
-        *hidden; /* f32 [n, hidden] receives what is behind the final norm, not rounded; or NULL */
+    float *out;    /* where this run's output goes */
+    float *hidden; /* f32 [n, hidden] receives what is behind the final norm, not rounded; with the
+                      engine's taps [n, DRAFT_TAPS, hidden] x in front of them; or NULL */
     const atomic_bool *cancel; /* or NULL: thread 0 looks at it before every layer of a prompt */
     bool cancelled;            /* thread 0 alone reads and writes it */
 };
@@ -187,6 +191,9 @@ void engine_gated_norm(const struct engine *engine, const struct delta_weights *
  * place in `projected`; the window moves on, by what is owed and by the positions of the run. */
 void engine_convolve(const struct engine_run *run, const struct layer_weights *layer,
                      struct piece p);
+
+/* Of row `row` of a run x in front of `layer`, where that is one of the taps. */
+void engine_keep_tap(const struct engine_run *run, const struct layer_weights *layer, int row);
 
 /* A phase: final norm of x, then hidden or logits of one position. */
 void engine_output(const struct engine_run *run, struct worker *worker, const float *x, float *out);

@@ -49,12 +49,14 @@ static void set_row(const struct engine *e, int i, const float *values, int n) {
     round_row(e, values, n, e->rows + at, e->rests + at, e->sums + (size_t)i * e->sums_stride);
 }
 
-/* rows = norm(x) */
-static void norm_rows(const struct prefill *f, const float *weight) {
+/* rows = norm(x); layer: x is its input; or NULL */
+static void norm_rows(const struct prefill *f, const float *weight,
+                      const struct layer_weights *layer) {
     const struct engine *e = f->e;
     const int hidden = e->config->hidden;
     for (struct piece p; take_positions(f, &p);)
         for (; p.first < p.last; p.first++) {
+            if (layer) engine_keep_tap(f->run, layer, p.first);
             e->kernels.norm(e->x + (size_t)p.first * (size_t)hidden, weight, hidden,
                             e->config->rms_eps, f->w->values);
             set_row(e, p.first, f->w->values, hidden);
@@ -118,6 +120,9 @@ static void multiply_projections(const struct prefill *f, const struct prefill *
             float *to = e->projected + (size_t)(some->from + i) * stride + (size_t)row;
             memcpy(to, f->w->tile.c + (size_t)i * TILE_ROWS, (size_t)n * sizeof(float));
             if (layer->qkv_bias) e->kernels.add(to, layer->qkv_bias + row, n);
+            if (f->run->biases)
+                e->kernels.add(to, f->run->biases + (size_t)(some->from + i) * stride + (size_t)row,
+                               n);
         }
     }
 }
@@ -326,7 +331,7 @@ static void round_mixed(const struct prefill *f, const struct layer_weights *lay
 static void all_logits(const struct prefill *f) {
     const struct engine *e = f->e;
     const struct matrix *head = &e->weights->head;
-    norm_rows(f, e->weights->final_norm);
+    norm_rows(f, e->weights->final_norm, NULL);
     if (!barrier(f)) return;
     const struct tile_input input = input_rows(f);
     int part, first;
@@ -342,7 +347,7 @@ static void all_logits(const struct prefill *f) {
 static void all_hidden(const struct prefill *f) {
     const struct engine *e = f->e;
     const size_t hidden = (size_t)e->config->hidden;
-    norm_rows(f, e->weights->final_norm);
+    norm_rows(f, e->weights->final_norm, NULL);
     if (!barrier(f)) return;
     for (struct piece p; take_positions(f, &p);)
         for (; p.first < p.last; p.first++)
@@ -367,7 +372,7 @@ static void text_vectors(const struct prefill *f) {
 static bool keep_hidden(const struct prefill *f) {
     const struct engine *e = f->e;
     const int hidden = e->config->hidden;
-    if (!f->run->hidden) return true;
+    if (!f->run->hidden || e->taps) return true;
     for (struct piece p; take_positions(f, &p);)
         for (; p.first < p.last; p.first++) {
             const size_t row = (size_t)p.first * (size_t)hidden;
@@ -423,7 +428,7 @@ static int first_wanted(const struct engine_run *run) {
 static bool run_layer(const struct prefill *f, const struct prefill *wanted,
                       const struct layer_weights *layer) {
     const struct tile_input rows = input_rows(wanted), gated = input_gated(wanted);
-    norm_rows(f, layer->attn_norm);
+    norm_rows(f, layer->attn_norm, layer);
     if (!barrier(f)) return false;
     multiply_projections(f, wanted, layer);
     if (!barrier(f)) return false;
@@ -438,7 +443,7 @@ static bool run_layer(const struct prefill *f, const struct prefill *wanted,
     if (!barrier(f)) return false;
     multiply_into_x(wanted, &layer->o, &rows);
     if (!barrier(f)) return false;
-    norm_rows(wanted, layer->ffn_norm);
+    norm_rows(wanted, layer->ffn_norm, NULL);
     if (!barrier(f)) return false;
     multiply_gated(wanted, layer);
     if (!barrier(f)) return false;

@@ -4,19 +4,22 @@
 
 void draft_model_fill(struct draft_model *d, const struct model_config *config,
                       const struct weights *weights) {
-    d->config = *config;
+    const struct draft_weights *draft = &weights->draft;
+    const bool head = draft->kind == DRAFT_EAGLE3;
+    d->config = head ? *draft->config : *config;
     d->config.n_layers = 1;
     d->config.n_draft_layers = 0;
-    if (d->config.vocab > DRAFT_IDS) d->config.vocab = DRAFT_IDS;
+    if (!head && d->config.vocab > DRAFT_IDS) d->config.vocab = DRAFT_IDS;
     d->config.layer_kinds[0] = LAYER_ATTENTION;
     memset(&d->config.delta, 0, sizeof d->config.delta);
-    d->layer = weights->draft.layer;
-    d->weights = (struct weights){ .embedding = weights->embedding,
-                                   .final_norm = weights->draft.norm,
-                                   .head = weights->head,
+    d->layer = draft->layer;
+    d->weights = (struct weights){ .embedding = draft->embedding.rows ? draft->embedding
+                                                                      : weights->embedding,
+                                   .final_norm = draft->norm,
+                                   .head = head ? draft->head : weights->head,
                                    .layers = &d->layer,
                                    .n_layers = 1,
-                                   .draft = weights->draft };
+                                   .draft = *draft };
     d->weights.head.rows = d->config.vocab;
 }
 

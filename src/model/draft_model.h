@@ -1,15 +1,15 @@
-/* A draft layer (multi-token prediction, docs/MODEL_qwen35.md) is a model of one attention layer:
- * its embeddings are made of an id and a hidden state, its head is the model's. So whatever runs a
- * model runs it. */
+/* A draft layer (multi-token prediction, docs/MODEL_qwen35.md, or an EAGLE-3 head, draft_head.h) is
+ * a model of one attention layer: its embeddings are made of hidden states and, of the former, of
+ * an id. So whatever runs a model runs it. */
 #ifndef REEL_MODEL_DRAFT_MODEL_H
 #define REEL_MODEL_DRAFT_MODEL_H
 
 #include "model/model_config.h"
 #include "model/weights.h"
 
-/* Only ids below this are guessed: a byte-level BPE numbers its merges from the most frequent on,
- * and a guess of Qwen3.5-0.8B reads 87 million weights so, 274 million with all of the output
- * matrix. */
+/* Only ids below this are guessed by MTP: a byte-level BPE numbers its merges from the most
+ * frequent on, and a guess of Qwen3.5-0.8B reads 87 million weights so, 274 million with all of the
+ * output matrix. */
 enum { DRAFT_IDS = 1 << 16 };
 
 struct draft_model {

@@ -68,6 +68,14 @@ static enum reel_status narrow(struct model *model, const struct model_load_opti
     return weights_quantize(&model->weights, &how, err);
 }
 
+static enum reel_status read_head(struct model *model, const struct model_load_options *options,
+                                  struct reel_error *err) {
+    struct model_source source;
+    enum reel_status status = model_source_open(&source, options->draft_head, err);
+    if (status != REEL_OK) return status;
+    return draft_head_open(&model->head, &model->weights.draft, &source, &model->config, err);
+}
+
 enum reel_status model_load(struct model *model, struct model_source *source,
                             const struct model_load_options *options, struct reel_error *err) {
     *model = (struct model){ .source = *source };
@@ -79,6 +87,7 @@ enum reel_status model_load(struct model *model, struct model_source *source,
         status = weights_map(&model->weights, &model->config, &model->tensors,
                              model->source.is_gguf, err);
     if (status == REEL_OK) status = narrow(model, options, err);
+    if (status == REEL_OK && options->draft_head) status = read_head(model, options, err);
     if (status == REEL_OK) status = read_name(model, err);
     if (status == REEL_OK) status = report(options, "reading the tokenizer", err);
     if (status == REEL_OK)
@@ -98,6 +107,7 @@ void model_release(struct model *model) {
     embed_config_release(&model->embed);
     chat_template_release(&model->chat);
     tokenizer_close(model->tokenizer);
+    draft_head_release(&model->head);
     weights_release(&model->weights);
     tensor_file_release(&model->tensors);
     gguf_release(&model->gguf);

@@ -4,6 +4,7 @@
 #define REEL_MODEL_MODEL_H
 
 #include "model/chat_template.h"
+#include "model/draft_head.h"
 #include "model/embed_config.h"
 #include "model/model_config.h"
 #include "model/tensor_file.h"
@@ -17,6 +18,7 @@ struct model {
     struct model_config config;
     struct tensor_file tensors;
     struct weights weights;
+    struct draft_head head; /* EAGLE-3, which weights.draft is then of; zeroed without */
     struct reel_tokenizer *tokenizer;
     struct chat_template chat;
     struct embed_config embed;
@@ -26,6 +28,7 @@ struct model_load_options {
     const char *chat_template, *chat_template_from;
     const char *cache_dir;
     enum weight_form weights; /* what wide matrices become */
+    const char *draft_head;   /* the folder of an EAGLE-3 head; NULL: none */
     int n_threads;            /* that make them so; 0: one per core */
     reel_progress_fn progress;
     void *progress_user;

@@ -38,15 +38,32 @@ struct layer_weights {
     struct matrix down;         /* [hidden, intermediate] */
 };
 
-/* A draft layer (multi-token prediction): from the hidden state of a position, behind the final
- * norm, and the id of the next one it tells what follows that. Embedding and head are the model's.
- */
+/* DRAFT_MTP: the model's own layer of multi-token prediction; embedding and head are the model's.
+ * DRAFT_EAGLE3: a head of a folder of its own (draft_head.h). */
+enum draft_kind { DRAFT_MTP, DRAFT_EAGLE3 };
+
+enum { DRAFT_TAPS = 3 }; /* layers whose input an EAGLE-3 head sees */
+
+/* A draft layer: from what the model made of a position and the id of the next one it tells what
+ * follows that. Of MTP that is the hidden state behind the final norm, and fc makes the layer's
+ * input of it and of the id's embedding, both normed. Of EAGLE-3 it is the residual stream in front
+ * of three layers, of which fc makes the layer's input; the id's embedding, normed, goes beside the
+ * normed input into q, k and v alone. */
 struct draft_weights {
+    enum draft_kind kind;
     const float *embedding_norm, *hidden_norm; /* f32 [hidden] */
-    struct matrix fc;                          /* [hidden, 2 * hidden] embedding first */
-    struct layer_weights layer;                /* LAYER_ATTENTION, in a cache of its own */
-    const float *norm;                         /* f32 [hidden] before the head */
-    uint64_t n_parameters, n_bytes;            /* 0: the model has none that is run */
+    struct matrix fc; /* MTP: [hidden, 2 * hidden] embedding first; EAGLE-3: [hidden, 3 * hidden] */
+    struct layer_weights layer; /* LAYER_ATTENTION, in a cache of its own */
+    const float *norm;          /* f32 [hidden] before the head */
+    /* From here on DRAFT_EAGLE3's. */
+    struct matrix id_q, id_k, id_v; /* [rows of the layer's, hidden] of the id's embedding */
+    struct matrix embedding;        /* [model_ids, hidden]; without rows it is the model's */
+    struct matrix head;             /* [ids that it guesses among, hidden] */
+    const int32_t *ids;             /* [rows of head] the model's id of each */
+    int model_ids;
+    int taps[DRAFT_TAPS];              /* layers, counted from 0 */
+    const struct model_config *config; /* of the layer */
+    uint64_t n_parameters, n_bytes;    /* 0: the model has none that is run */
 };
 
 struct weights {

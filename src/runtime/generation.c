@@ -73,8 +73,10 @@ enum reel_status reel_generation_start(struct reel_session *s, const struct reel
     if (status == REEL_OK)
         status = stop_text_start(&g->stop, set.stop_strings, set.n_stop_strings, err);
     if (status == REEL_OK) status = sampler_start(s->sampler, set.sampling, err);
-    if (status == REEL_OK && set.speculation == REEL_SPECULATION_MTP)
+    if (status == REEL_OK && guesses_ask_layer(set.speculation)) {
         status = guesses_follow(s, set.speculation, err);
+        set.speculation = REEL_SPECULATION_MTP; /* from here on they are one */
+    }
     if (status != REEL_OK) return status;
     for (int i = 0; i < s->length; i++)
         sampler_saw_prompt(s->sampler, s->ids[i]);

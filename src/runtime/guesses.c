@@ -15,9 +15,9 @@ enum { READ_FOR_DRAFTS = 3 };
 /* ---- what is allowed ---- */
 
 enum reel_status guesses_check_kind(enum reel_speculation kind, struct reel_error *err) {
-    if ((int)kind >= REEL_SPECULATION_AUTO && (int)kind <= REEL_SPECULATION_DRAFT) return REEL_OK;
+    if ((int)kind >= REEL_SPECULATION_AUTO && (int)kind <= REEL_SPECULATION_EAGLE3) return REEL_OK;
     return err_set(err, REEL_E_ARGUMENT, "speculation is %d; allowed are %d to %d", (int)kind,
-                   REEL_SPECULATION_AUTO, REEL_SPECULATION_DRAFT);
+                   REEL_SPECULATION_AUTO, REEL_SPECULATION_EAGLE3);
 }
 
 static const char *name_of(const struct reel_model *model) {
@@ -27,11 +27,34 @@ static const char *name_of(const struct reel_model *model) {
 /* Where a backend decodes by itself, nobody measures apart what its layer's guesses take. */
 static bool layer_is_timed(const struct reel_model *model) { return !model->ops->decode; }
 
+bool guesses_ask_layer(enum reel_speculation kind) {
+    return kind == REEL_SPECULATION_MTP || kind == REEL_SPECULATION_EAGLE3;
+}
+
+/* A head takes the place of the model's own layer. */
+static enum reel_status check_layer(const struct reel_model *model, enum reel_speculation kind,
+                                    struct reel_error *err) {
+    const bool head = model->model.weights.draft.kind == DRAFT_EAGLE3;
+    if (kind == REEL_SPECULATION_EAGLE3 && !head)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s was opened without an EAGLE-3 head (draft_head); speculation may be "
+                       "\"auto\", \"ngram\", \"mtp\", \"draft\" or \"off\"",
+                       name_of(model));
+    if (kind == REEL_SPECULATION_MTP && head)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s was opened with an EAGLE-3 head, which guesses in place of its own "
+                       "layer; speculation may be \"auto\", \"ngram\", \"eagle3\", \"draft\" or "
+                       "\"off\"",
+                       name_of(model));
+    return REEL_OK;
+}
+
 enum reel_status guesses_follow(struct reel_session *s, enum reel_speculation kind,
                                 struct reel_error *err) {
     const struct reel_model *model = s->model;
     const bool may = kind == REEL_SPECULATION_AUTO && model->backend_info.guesses;
-    if (kind != REEL_SPECULATION_MTP && !(may && layer_is_timed(model))) return REEL_OK;
+    if (!guesses_ask_layer(kind) && !(may && layer_is_timed(model))) return REEL_OK;
+    if (check_layer(model, kind, err) != REEL_OK) return err->status;
     if (model->backend_info.guesses) {
         enum reel_status status = model->ops->guess_begin(s->state, err);
         s->layer_follows = status == REEL_OK;
@@ -41,8 +64,8 @@ enum reel_status guesses_follow(struct reel_session *s, enum reel_speculation ki
         return err_set(
             err, REEL_E_UNSUPPORTED,
             "%s has a draft layer that does not run on this device; it runs on the CPU's "
-            "fast paths and on one GPU",
-            name_of(model));
+            "fast paths%s",
+            name_of(model), kind == REEL_SPECULATION_EAGLE3 ? "" : " and on one GPU");
     return err_set(err, REEL_E_UNSUPPORTED,
                    "%s has no draft layer that runs (tensors \"mtp.*\" of one layer, or "
                    "\"blk.N.nextn.*\" in a GGUF file); speculation may be \"auto\", \"ngram\", "

@@ -13,6 +13,8 @@ enum reel_status guesses_check_model(const struct reel_session *s, struct reel_e
 /* Whether the session can do as these settings say. */
 enum reel_status guesses_check(const struct reel_session *s, const struct reel_generation *set,
                                struct reel_error *err);
+/* Whether the kind asks the model's draft layer, or the head in its place. */
+bool guesses_ask_layer(enum reel_speculation kind);
 /* From here on the model's draft layer follows the session, where this kind of speculation asks it.
  * REEL_E_UNSUPPORTED: why it cannot, where nothing else guesses. */
 enum reel_status guesses_follow(struct reel_session *s, enum reel_speculation kind,

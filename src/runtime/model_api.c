@@ -109,6 +109,7 @@ static enum reel_status open_source(struct reel_model **out, struct model_source
                                              .chat_template_from = options->chat_template_from,
                                              .cache_dir = options->cache_dir,
                                              .weights = weight_form_of(options->weights),
+                                             .draft_head = options->draft_head,
                                              .n_threads = options->n_threads,
                                              .progress = options->progress,
                                              .progress_user = options->progress_user };

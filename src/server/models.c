@@ -241,7 +241,8 @@ static enum reel_status load_one(struct server *server, int index, struct reel_e
     m->speculation = server->options.speculation;
     m->most_drafts = server->options.most_drafts;
     if ((m->speculation == REEL_SPECULATION_NGRAM && info.most_drafts == 0) ||
-        (m->speculation == REEL_SPECULATION_MTP && info.draft_layers == 0)) {
+        ((m->speculation == REEL_SPECULATION_MTP || m->speculation == REEL_SPECULATION_EAGLE3) &&
+         info.draft_layers == 0)) {
         const bool ngram = m->speculation == REEL_SPECULATION_NGRAM;
         m->speculation = REEL_SPECULATION_OFF;
         server_log(server, SERVER_LOG_WARNING, "%s: %s; it goes without", m->name,

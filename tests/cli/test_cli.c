@@ -444,6 +444,11 @@ static void a_draft_model_changes_no_id(void **state) {
     expect("reel run \"$DEMO\" --draft \"$DEMO\" --speculate mtp hello", REEL_E_ARGUMENT,
            "--draft is for --speculate draft or auto; --speculate mtp has no use for it");
     expect("reel run \"$DEMO\" --draft no/model hello", REEL_E_NOT_FOUND, "no/model");
+    expect("reel run \"$DEMO\" --draft-head no/head hello", REEL_E_NOT_FOUND, "no/head");
+    expect("reel run \"$DEMO\" --draft-head \"$DEMO\" --device cpu hello", REEL_E_UNSUPPORTED,
+           "supported is an EAGLE-3 head");
+    expect("reel run \"$DEMO\" --speculate eagle3 hello", REEL_E_ARGUMENT,
+           "--speculate eagle3 needs --draft-head FOLDER");
     expect("reel run \"$DEMO\" --draft 3 hello", REEL_E_NOT_FOUND,
            "; --draft names a model, and --draft-max is the number of guesses");
 }

@@ -432,9 +432,9 @@ static void what_is_not_allowed_is_said(void **state) {
     (void)state;
     struct reel_error err = { 0 };
     struct reel_session *s = open_session(0, verse);
-    struct reel_generation g = { .size = sizeof g, .speculation = (enum reel_speculation)5 };
+    struct reel_generation g = { .size = sizeof g, .speculation = (enum reel_speculation)6 };
     assert_int_equal(reel_generate(s, &g, NULL, &err), REEL_E_ARGUMENT);
-    assert_string_equal(err.text, "speculation is 5; allowed are 0 to 4");
+    assert_string_equal(err.text, "speculation is 6; allowed are 0 to 5");
     g.speculation = REEL_SPECULATION_AUTO;
     g.most_drafts = 8;
     assert_int_equal(reel_generate(s, &g, NULL, &err), REEL_E_ARGUMENT);

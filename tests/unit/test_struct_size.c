@@ -30,7 +30,7 @@ static const struct sized {
     const char *last;
 } sized[] = {
     SIZED(reel_allocator, 40, user),
-    SIZED(reel_model_options, 136, kv),
+    SIZED(reel_model_options, 144, draft_head),
     SIZED(reel_model_info, 224, draft_layers),
     SIZED(reel_plan_options, 40, n_gpus),
     SIZED(reel_quantize_options, 48, progress_user),

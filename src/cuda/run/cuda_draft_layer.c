@@ -49,7 +49,8 @@ struct cuda_draft_state {
 };
 
 bool cuda_guesses(const struct backend *b) {
-    return b->model->weights.draft.n_parameters > 0 && b->gpu.n == 1 &&
+    const struct draft_weights *draft = &b->model->weights.draft;
+    return draft->n_parameters > 0 && draft->kind == DRAFT_MTP && b->gpu.n == 1 &&
            b->model->config.hidden % 16 == 0 && cuda_drafts_possible(b);
 }
 
