@@ -148,6 +148,15 @@ static enum reel_status read_template(struct buffer *out, const struct cli_args 
     return err_set(err, REEL_E_FORMAT, "%s: no template in Jinja, which holds {{ or {%%", given);
 }
 
+/* The folder of --draft-head; *head (caller frees) stays NULL where it is not given, or the command
+ * has no such option. */
+static enum reel_status find_head(char **head, const struct cli_args *args,
+                                  struct reel_error *err) {
+    static const char option[] = "draft-head";
+    const char *name = cli_find_option(args->command, option) ? cli_text(args, option, NULL) : NULL;
+    return name ? cli_model_path(head, args, name, err) : REEL_OK;
+}
+
 static enum reel_status open_as(struct reel_model **model, const struct cli_args *args,
                                 const char *name, const struct opening *as,
                                 struct reel_error *err) {
@@ -157,8 +166,7 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
     struct buffer template = { 0 };
     enum reel_status status = check_processor(args, as, err);
     if (status == REEL_OK && !as->guesses) status = read_template(&template, args, err);
-    if (status == REEL_OK && cli_text(args, "draft-head", NULL))
-        status = cli_model_path(&head, args, cli_text(args, "draft-head", NULL), err);
+    if (status == REEL_OK && !as->guesses && !as->reference) status = find_head(&head, args, err);
     if (status == REEL_OK) status = gpu_options_join(&gpu_options, args, as->gpu_options, err);
     if (status != REEL_OK) {
         mem_free(head);
@@ -182,7 +190,7 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
         .nvrtc_dir = cli_text(args, "nvrtc-dir", NULL),
         .weights = as->stored ? NULL : cli_text(args, "weights", NULL),
         .kv = cli_text(args, "kv", NULL),
-        .draft_head = as->guesses || as->reference ? NULL : head,
+        .draft_head = head,
         .log = cli_log,
         .log_user = &log,
     };
