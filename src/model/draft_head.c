@@ -264,10 +264,9 @@ static enum reel_status read_ids(const struct finder *f, int32_t *out, struct re
         if (t) memcpy(&offset, t->data + (size_t)i * sizeof offset, sizeof offset);
         if (offset < -(int64_t)i || offset >= (int64_t)most - i)
             return err_set(err, REEL_E_FORMAT,
-                           "%s: tensor \"%s\": entry %d is %lld, which makes id %lld; the model "
-                           "has 0 to %d",
-                           file->map_names[t->file], name, i, (long long)offset,
-                           (long long)offset + i, most - 1);
+                           "%s: tensor \"%s\": entry %d is %lld, allowed are %d to %d, which make "
+                           "ids of the model",
+                           file->map_names[t->file], name, i, (long long)offset, -i, most - 1 - i);
         out[i] = (int32_t)(i + offset);
     }
     return REEL_OK;
