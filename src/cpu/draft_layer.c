@@ -155,14 +155,14 @@ static void make_taps(const struct inputs *in, struct worker *w, int i) {
     take_vector(in, in->hidden + (size_t)i * (size_t)length, i, length);
 }
 
-/* False as thread_pool_barrier. */
+/* Leaves the last product's phase open. False as thread_pool_barrier. */
 static bool multiply_inputs(const struct inputs *in, struct worker *w, make_input_vector *make,
                             const struct input_product *all, int n_products) {
     struct engine *e = in->e;
     for (int i; (i = thread_pool_take(e->pool, w->thread, in->n)) >= 0;)
         make(in, w, i);
-    if (!thread_pool_barrier(e->pool, w->thread)) return false;
     for (int k = 0; k < n_products; k++) {
+        if (!thread_pool_barrier(e->pool, w->thread)) return false;
         const struct matrix *m = all[k].m;
         float *y[MOST_COLUMNS];
         for (int i = 0; i < in->n; i++)
@@ -174,7 +174,6 @@ static bool multiply_inputs(const struct inputs *in, struct worker *w, make_inpu
             else
                 kernels_columns(&e->kernels, m, &e->columns, p.piece.first, p.piece.last, y);
         }
-        if (!thread_pool_barrier(e->pool, w->thread)) return false;
     }
     return true;
 }
@@ -202,8 +201,8 @@ static void inputs_region(void *user, int thread, int n_threads) {
         { &d->id_k, in->biases + d->id_q.rows, width },
         { &d->id_v, in->biases + d->id_q.rows + d->id_k.rows, width },
     };
-    if (!multiply_inputs(in, w, make_embedding, of_id, 3)) return;
-    if (!in->told) multiply_inputs(in, w, make_taps, &fc, 1);
+    if (!multiply_inputs(in, w, make_embedding, of_id, 3) || in->told) return;
+    if (thread_pool_barrier(e->pool, thread)) multiply_inputs(in, w, make_taps, &fc, 1);
 }
 
 /* told: `hidden` is what the layer made of the slot before, n is 1. */

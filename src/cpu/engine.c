@@ -107,7 +107,6 @@ static void measure(struct engine *e) {
     e->projected_dim = int_max(model_q_rows(c) + 2 * e->kv_dim, delta);
     e->longest = int_max(int_max(c->hidden, c->intermediate), e->mixed_dim);
     if (e->draft) e->longest = int_max(e->longest, e->draft->fc.columns);
-    if (e->draft) e->longest = int_max(e->longest, 2 * c->hidden);
     if (c->delta.key_dim)
         e->delta_floats = delta_scratch_floats(c->delta.key_dim, recurrent_value_stride(c));
 }
