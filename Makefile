@@ -367,6 +367,11 @@ $(B)/bench/joins: $(B)/bench/joins.o $(B)/tests/support/joins.o $(INTERNAL)
 	$(call say,LD)
 	$(Q)$(CC) -pie $(LINK_OPT) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
+# Heads of synthetic weights and what they tell; likewise.
+$(B)/bench/eagle3_head: $(B)/bench/eagle3_head.o $(B)/tests/support/eagle3_head.o $(INTERNAL)
+	$(call say,LD)
+	$(Q)$(CC) -pie $(LINK_OPT) $(LDFLAGS) $^ $(LDLIBS) -o $@
+
 # A fuzz target is linked twice: with a plain driver that replays its corpus in every test run, and
 # (config=fuzz, clang) with libFuzzer.
 $(REPLAY_BIN): $(B)/tests/fuzz/test_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o $(TEST_PARTS)

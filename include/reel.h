@@ -171,7 +171,7 @@ struct reel_model_options {
                        of the memory and changes results */
     const char *draft_head; /* NULL, or the folder of an EAGLE-3 head that was trained for this
                                model (config.json and safetensors), which guesses in place of a
-                               draft layer of its own; on a CPU's fast paths */
+                               draft layer of its own; on a CPU's fast paths and on one GPU */
 };
 
 /* Opens a folder with config.json and safetensors, or a .gguf file. On success *out is the caller's

@@ -107,15 +107,17 @@ struct delta_args {
     float *window;               /* f32 [delta layers][channels][M_TAPS - 1], oldest first */
 };
 
+enum { ARGS_TAPS = 3 }; /* of a model (draft_head.cuh) */
+
 struct decode_args {
     /* the model */
     const unsigned char *tape;
     const unsigned short *embedding; /* bf16 [vocab, hidden]; NULL for a tied model, whose rows are in the tapes */
     const float *norms;              /* f32 [layers][attn, ffn][hidden], then final [hidden] */
     const float *qkv_vectors;  /* M_QK_NORM: gains, f32 [attention layers][q, k][head_dim]. M_QKV_BIAS: biases, f32
-                                  [attention layers][rows of q, then k, then v]. P_KV_GIVEN: behind these the
-                                  file's scales, f32 [attention layers][kv_heads][K, V]. NULL: the model has nothing
-                                  of it */
+                                  [attention layers][rows of q, then k, then v]; with M_GIVEN_BIASES those of each
+                                  token, [n_tokens][rows]. P_KV_GIVEN: behind these the file's scales, f32
+                                  [attention layers][kv_heads][K, V]. NULL: the model has nothing of it */
     const float *rope;         /* f32 [rotary_dim / 2]: inverse frequencies */
     unsigned long long *words; /* memory of the exchanges, P_WORDS words */
     /* the session */
@@ -132,7 +134,8 @@ struct decode_args {
     int head_from;           /* first token for which the head is computed; n_tokens: for none */
     int pick;                /* 1: the kernel picks ids from token head_from = n_given - 1 on */
     float *logits;           /* f32 [n_tokens - head_from or 1 when picking, vocab], or NULL */
-    float *hidden;           /* f32 [n_tokens - hidden_from, hidden] after the final norm, or NULL */
+    float *hidden;           /* f32 [n_tokens - hidden_from, hidden] after the final norm, with M_GIVEN_BIASES
+                                before it, or NULL */
     int hidden_from;
     int split_from;                   /* from this position on, the SMs of a group split attention between them */
     unsigned int epoch;               /* the first epoch this launch may use; see epoch_next */
@@ -145,6 +148,7 @@ struct decode_args {
     int n_stop_ids;
     int stop_ids[ARGS_MAX_STOP_IDS];
     struct sampling_args sampling;
+    float *taps; /* P_TAPS: f32 [n_tokens, ARGS_TAPS, hidden], see draft_head.cuh; or NULL */
 };
 
 /* Several GPUs that share a model: each has a launch, with arguments of its own, and this besides. Blocks are counted
@@ -188,8 +192,9 @@ struct gpu_args {
  * that follows are those of the session's first column; its penalties and biases are not used.
  *
  * With P_LEAVES each column whose token goes through the layers leaves what they made of it, before the final norm, at
- * its `hidden`, f32 [hidden]; in each pass at the same place. And drafts of the first pass may be ids that launches
- * before this one make: `guessed` then has their mailboxes, of whose ids each first one is a draft, if it is there. */
+ * its `hidden`, f32 [hidden]; with P_TAPS it leaves its taps there, f32 [ARGS_TAPS, hidden]; in each pass at the same
+ * place. And drafts of the first pass may be ids that launches before this one make: `guessed` then has their
+ * mailboxes, of whose ids each first one is a draft, if it is there. */
 struct columns_args {
     int n_passes;                   /* that the launch makes at most */
     unsigned int follows;           /* with P_FOLLOWS, a bit for each column: it follows the column before it */
@@ -203,6 +208,8 @@ struct columns_args {
     struct decode_args column[ARGS_MAX_COLUMNS];
     const struct decode_mailbox *guessed; /* with P_LEAVES: in place of each `draft` that is not -1, the first column's
                                              follower first; or NULL */
+    const int *meant;                     /* [n_meant] the id that each of those ids means, or NULL: itself */
+    int n_meant;
 };
 
 enum { WIND_THREADS = 256 }; /* of a block of wind.cu */

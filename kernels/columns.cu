@@ -78,6 +78,11 @@ DEV void layer_consume(struct worker *w, int layer, float (*h)[2 * SLICE]) {
     if (layer > 0) columns_input(w, 1, h);
     w->epoch = epoch_next(w->epoch);
     profile_layer(w, MARK_QKV_INPUT);
+#if P_LEAVES && P_TAPS
+    UNROLL
+    for (int c = 0; c < COLUMNS; c++)
+        if (column_runs(w, c)) taps_leave(w, h[c], w->all->column[c].hidden);
+#endif
 #if M_DELTA
     if (layer_is_delta(layer))
         delta_layer(w, t, gates, h, gain);

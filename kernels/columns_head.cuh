@@ -150,7 +150,7 @@ DEV void columns_head_norm(struct worker *w, float (*h)[2 * SLICE], const float 
     }
 }
 
-#if P_LEAVES
+#if P_LEAVES && !P_TAPS
 /* Block 0 leaves what the layers made of the columns that run, from which the draft layer guesses. It does so before
  * the final norm: the registers of h are free behind that. */
 DEV void columns_leave(const struct worker *w, float (*h)[2 * SLICE]) {
@@ -222,7 +222,7 @@ DEV void columns_head(struct worker *w, float (*h)[2 * SLICE], const float *gain
     const int tiles = head_tiles(w);
     struct best best[HEAD_SETS];
     float scale[HEAD_SETS], unit[HEAD_SETS];
-#if P_LEAVES
+#if P_LEAVES && !P_TAPS
     columns_leave(w, h);
 #endif
     columns_head_norm(w, h, gain, scale, unit);
@@ -412,7 +412,8 @@ DEV int first_draft(const struct worker *w, int column, int gap) {
     const struct decode_mailbox *guessed = w->all->guessed;
     if (guessed && draft >= 0) {
         const u64 word = mapped_load64((const volatile u64 *)guessed[column - 1].ids);
-        return !gap && (u32)(word >> 32) == 1 && (u32)word < M_VOCAB ? (int)(u32)word : -1;
+        const u32 id = guess_means((u32)word, w->all->meant, w->all->n_meant);
+        return !gap && (u32)(word >> 32) == 1 && id < M_VOCAB ? (int)id : -1;
     }
 #endif
     return (void)gap, draft;

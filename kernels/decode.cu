@@ -57,6 +57,10 @@ DEV void attention_layer(struct worker *w, int position, struct held *t, float *
     if (w->layer > 0) sum_take(w, 1, h);
     w->epoch = epoch_next(w->epoch);
     profile_layer(w, MARK_QKV_INPUT);
+#if P_TAPS
+    float *taps = w->a->taps;
+    taps_leave(w, h, taps ? taps + (size_t)w->token * ARGS_TAPS * M_HIDDEN : 0);
+#endif
     qkv_consume(w, t, h, gain, bias);
     profile_layer(w, MARK_QKV);
     worker_anew(w);

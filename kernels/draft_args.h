@@ -11,21 +11,36 @@ enum {
     DRAFT_SHARED_BYTES = DRAFT_THREADS * 16
 };
 
-/* n positions of a session, one after the other, and for each the id that follows it. */
+/* A matrix of bf16, and what it is multiplied by. */
+struct draft_matrix {
+    const unsigned char *tiles; /* [row_tiles][k_tiles] as tile_mma takes them, 512 bytes each */
+    int row_tiles, k_tiles;     /* of 16 rows or columns; 0: there is none */
+    int part;                   /* of the positions' vectors, with which the columns begin */
+    float *out;                 /* f32 [n, 16 row_tiles] */
+};
+enum { DRAFT_MATRICES = 2 };
+
+/* n positions of a session, one after the other, and for each the id that follows it. A position's vector has `parts`,
+ * hidden numbers each: the norm of the id's embedding, and, unless it is 1, what is known of the position: its hidden
+ * state, normed, or with P_TAPS its taps as they are. */
 struct draft_args {
-    struct decode_args model; /* whose ids they are: tape, embedding and norms count */
-    const float *gains;       /* f32 [id, hidden state][hidden]: of the norms of both halves */
-    const unsigned char *fc;  /* W_fc, bf16 [hidden / 16][2 hidden / 16] tiles as tile_mma takes them, 512 bytes each */
-    const int *ids;           /* [n], or NULL: they are `few` */
-    const unsigned long long *word; /* of a mailbox: the only id is the one that a launch before this leaves there; or
-                                       NULL */
+    struct decode_args model;        /* whose ids they are: tape, embedding and norms count */
+    const unsigned short *embedding; /* bf16 [vocab, hidden] in place of the model's, or NULL */
+    const float *gains;              /* f32 [id, hidden state][hidden]: of the norms */
+    float eps;                       /* of the norms */
+    const int *ids;                  /* [n], or NULL: they are `few` */
+    const unsigned long long *word;  /* of a mailbox: the only id is the one that a launch before this leaves there; or
+                                        NULL */
+    const int *meant;                /* [n_meant] the id that each id of a mailbox means, or NULL: itself */
+    int n_meant;
     int few[DRAFT_FEW];
-    int n;               /* at most DRAFT_POSITIONS */
-    const float *hidden; /* f32 [n, hidden] */
+    int n; /* at most DRAFT_POSITIONS */
+    int parts;
+    const float *hidden; /* f32 [n, parts - 1, hidden] */
     unsigned int raw;    /* a bit for each of 32 positions, the last one's for all behind it: its hidden state is as the
                             layers made it, before the final norm; 0: it is behind that */
-    unsigned int *halves; /* [n, 2 hidden / 2] pairs of bf16: rounded, and what rounding left over */
-    float *inputs;        /* f32 [n, hidden] */
+    unsigned int *halves; /* [n, parts, hidden / 2] pairs of bf16: rounded, and what rounding left over */
+    struct draft_matrix matrix[DRAFT_MATRICES];
 };
 
 #endif

@@ -8,6 +8,7 @@
 #ifndef REEL_KERNELS_PHASE_HEAD_CUH
 #define REEL_KERNELS_PHASE_HEAD_CUH
 
+#include "draft_head.cuh"
 #include "mma.cuh"
 #include "phase_pick.cuh"
 #include "phase_qkv.cuh"
@@ -46,14 +47,16 @@ DEV float head_norm(struct worker *w, const float *h, const float *gain, float *
     return norm_scale(w->s->ssq[0]);
 }
 
-/* Block 0 stores what the head reads, the normed h, in memory. hidden: f32 [hidden]. */
+/* Block 0 stores what the head reads, the normed h, in memory; with M_GIVEN_BIASES h itself, which the next guess is
+ * made of. hidden: f32 [hidden]. */
 DEV void hidden_leave(const struct worker *w, const float *h, const float *gain, float scale, float *hidden) {
     UNROLL
     for (int i = 0; i < SLICE; i++) {
         const int word = i * LANES + w->lane, pair = w->warp * SLICE_WORDS + word;
         if (word >= SLICE_WORDS || pair >= M_HIDDEN / 2 || w->block != 0) continue;
-        plain_store32((u32 *)hidden + 2 * pair, float_bits(h[2 * i] * gain[2 * i] * scale));
-        plain_store32((u32 *)hidden + 2 * pair + 1, float_bits(h[2 * i + 1] * gain[2 * i + 1] * scale));
+        UNROLL
+        for (int j = 2 * i; j < 2 * i + 2; j++)
+            plain_store32((u32 *)hidden + 2 * pair + j % 2, float_bits(M_GIVEN_BIASES ? h[j] : h[j] * gain[j] * scale));
     }
 }
 

@@ -9,6 +9,7 @@
 #ifndef REEL_KERNELS_PREFILL_PRODUCT_CUH
 #define REEL_KERNELS_PREFILL_PRODUCT_CUH
 
+#include "draft_head.cuh"
 #include "mma.cuh"
 #include "phase_gate_up.cuh"
 #include "prefill_items.cuh"
@@ -252,27 +253,32 @@ DEV int qkv_row_of(const struct prompt_worker *r, int column) {
 }
 #endif
 
-/* Loads the biases of the two rows of a row tile of qkv whose sums this lane has; 0 for padding. */
-DEV void row_biases_load(const struct prompt_worker *r, int row, float *bias) {
+/* Loads the biases, for tokens `token` and the next, of the two rows of a row tile of qkv whose sums this lane has; 0
+ * for padding. */
+DEV void row_biases_load(const struct prompt_worker *r, int row, int token, struct row_biases *bias) {
 #if M_QKV_BIAS
     UNROLL
     for (int i = 0; i < 2; i++) {
         const int column = qkv_column(row, r->w.lane / 4 + 8 * i);
-        bias[i] = column >= 0 ? qkv_bias_load(r->w.a, r->w.layer, qkv_row_of(r, column)) : 0;
+        const int have = column >= 0 && (!M_GIVEN_BIASES || token < r->n_tokens), of = have ? qkv_row_of(r, column) : 0;
+        bias[i].low = bias[i].high = have ? qkv_bias_load(r->w.a, r->w.layer, token, of) : 0;
+        if (M_GIVEN_BIASES && have && token + 1 < r->n_tokens)
+            bias[i].high = qkv_bias_load(r->w.a, r->w.layer, token + 1, of);
     }
 #else
-    (void)r, (void)row, (void)bias;
+    (void)r, (void)row, (void)token, (void)bias;
 #endif
 }
 
 DEV void qkv_finish(struct prompt_worker *r, const struct item *it, const float *d, int block, int from, const int n) {
     const int lane = r->w.lane, pair = lane % 4 * 2;
     const int low = qkv_column(it->row, pair), high = qkv_column(it->row, pair + 8);
-    float bias[2] = { 0, 0 };
-    row_biases_load(r, it->row, bias);
+    struct row_biases bias[2] = { { 0, 0 }, { 0, 0 } };
+    if (!M_GIVEN_BIASES) row_biases_load(r, it->row, 0, bias);
     UNROLL
     for (int j = 0; j < n; j++) {
         const int local = block * BLOCK_TOKENS + 8 * (from + j), token = it->token + local + lane / 4;
+        if (M_GIVEN_BIASES) row_biases_load(r, it->row, it->token + local + pair, bias);
         const float *scale = r->s->scale[it->which] + local + pair;
         const u32 a = transpose8(biased_pair(d[4 * j] * scale[0], d[4 * j + 1] * scale[1], bias[0]));
         const u32 b = transpose8(biased_pair(d[4 * j + 2] * scale[0], d[4 * j + 3] * scale[1], bias[1]));
@@ -337,10 +343,15 @@ DEV void residual_load(const struct prompt_worker *r, const struct item *it, int
     }
 }
 
-/* Adds products to the residual stream h and stores it, and x for the next norm. The sums of h^2 over the warp's rows
- * go to shared memory. early: the h of the first 8 tokens, or NULL, and then this function loads h itself. */
-DEV void sums_finish(struct prompt_worker *r, const struct item *it, const float *d, int block, int from, const int n,
-                     const float *norm, const float (*early)[4]) {
+/* Adds products of out or down to the residual stream h and stores it, and x for the next norm. The sums of h^2 over
+ * the warp's rows go to shared memory. early: the h of the first 8 tokens, or NULL, and then this function loads h
+ * itself. */
+DEV void sums_finish(struct prompt_worker *r, int phase, const struct item *it, const float *d, int block, int from,
+                     const int n, const float *norm, const float (*early)[4]) {
+#if P_TAPS
+    const int next = r->w.layer + 1, taps = phase == TAPE_DOWN && r->w.a->taps && tap_is(next);
+#endif
+    (void)phase;
     const int lane = r->w.lane, pair = lane % 4 * 2, n_tokens = r->n_tokens;
     const int some = n < 4 ? n : 4;
     int row[2], column[2];
@@ -368,6 +379,10 @@ DEV void sums_finish(struct prompt_worker *r, const struct item *it, const float
                 square[i % 2] += h[j][i] * h[j][i];
                 if (token < n_tokens)
                     plain_store32((u32 *)r->a->h + (size_t)token * M_HIDDEN + row[i / 2], float_bits(h[j][i]));
+#if P_TAPS
+                if (taps && token < n_tokens)
+                    tap_store(r->w.a->taps + (size_t)token * ARGS_TAPS * M_HIDDEN, next, row[i / 2], h[j][i]);
+#endif
             }
             UNROLL
             for (int i = 0; i < 2; i++) {
@@ -472,7 +487,7 @@ DEV void item_finish(struct prompt_worker *r, int phase, int layer, const struct
 #if P_GPUS > 1
         parts_give(r, phase, it, d, block, from, n), (void)layer, (void)early;
 #else
-        sums_finish(r, it, d, block, from, n, norm_after(r, phase, layer), early);
+        sums_finish(r, phase, it, d, block, from, n, norm_after(r, phase, layer), early);
 #endif
 }
 
@@ -486,7 +501,7 @@ DEV void join_item(struct prompt_worker *r, int phase, int layer) {
     it.which = 0;
     it.row = r->w.block / across * READ_WARPS + r->w.warp, it.token = r->w.block % across * BLOCK_TOKENS;
     parts_take(r, phase, &it, d);
-    sums_finish(r, &it, d, 0, 0, 8, norm_after(r, phase, layer), 0);
+    sums_finish(r, phase, &it, d, 0, 0, 8, norm_after(r, phase, layer), 0);
     ssq_finish(r, &it, 0, BLOCK_TOKENS);
 }
 #endif

@@ -31,7 +31,7 @@ DEV const float *column_ssq(const struct worker *w, int which, int column) { ret
 DEV float qkv_bias_ask(const struct worker *w, int at) {
     const int row = (at + w->lane) % (P_QKV_ROW_TILES * TILE_ROWS), first = w->member * P_QKV_ROWS;
     const int have = row < P_QKV_ROWS && first + row < QKV_GROUP_ROWS;
-    return have ? qkv_bias_load(w->a, w->layer, qkv_model_row(w->group, first + row)) : 0;
+    return have ? qkv_bias_load(w->a, w->layer, w->token, qkv_model_row(w->group, first + row)) : 0;
 }
 #endif
 

@@ -223,11 +223,11 @@ DEV int attention_nth(int layer) { return layer; }
 #if M_QK_NORM || M_GATED
 #error "no model has biases of q, k and v beside norms or gates"
 #endif
-/* Loads the bias of a row, counted through the model's rows of q, k and v. The caller asks for it as early as it can:
- * biases come from memory, behind the weights' stream. */
-DEV float qkv_bias_load(const struct decode_args *a, int layer, int row) {
+/* Loads the bias of a row, counted through the model's rows of q, k and v, of a layer and a token of the launch. The
+ * caller asks for it as early as it can: biases come from memory, behind the weights' stream. */
+DEV float qkv_bias_load(const struct decode_args *a, int layer, int token, int row) {
     enum { ROWS = (M_HEADS + 2 * M_KV_HEADS) * M_HEAD_DIM };
-    return const_loadf(a->qkv_vectors + (size_t)attention_nth(layer) * ROWS + row);
+    return const_loadf(a->qkv_vectors + (size_t)(M_GIVEN_BIASES ? token : attention_nth(layer)) * ROWS + row);
 }
 /* Returns that number of a group's row `at`. The group has its rows of q, then of k, then of v. */
 DEV int qkv_model_row(int group, int at) {
@@ -237,9 +237,13 @@ DEV int qkv_model_row(int group, int at) {
 }
 #endif
 
-/* Rounds two values of a row of q, k or v to bf16, with the row's bias where the model has biases. */
-DEV u32 biased_pair(float low, float high, float bias) {
-    return M_QKV_BIAS ? bf16_pair(low + bias, high + bias) : bf16_pair(low, high);
+/* The biases of two neighbouring tokens for a row of q, k or v. They are the same where biases belong to layers. */
+struct row_biases {
+    float low, high;
+};
+/* Rounds the values of both for the row to bf16, with their biases where the model has biases. */
+DEV u32 biased_pair(float low, float high, struct row_biases bias) {
+    return M_QKV_BIAS ? bf16_pair(low + bias.low, high + bias.high) : bf16_pair(low, high);
 }
 
 /* How many row tiles of the head this block has. */

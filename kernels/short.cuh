@@ -36,6 +36,7 @@
 #include "short_attention.cuh"
 #include "short_product.cuh"
 
+#include "draft_head.cuh"
 #include "phase_embed.cuh"
 
 /* ---- the residual stream ---- */
@@ -153,6 +154,20 @@ DEV void unit_store(const struct short_worker *b) {
     }
 }
 
+#if P_TAPS
+/* Leaves the unit's part of the taps in front of a layer. */
+DEV void unit_taps(const struct short_worker *b, int layer) {
+    float *taps = b->w.a->taps;
+    if (b->unit_atom < 0 || !taps || !tap_is(layer)) return;
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const int token = unit_token(b) + i % 2;
+        if (token < b->n_tokens)
+            tap_store(taps + (size_t)token * ARGS_TAPS * M_HIDDEN, layer, unit_column(b) + i / 2 * 8, b->h[i]);
+    }
+}
+#endif
+
 /* ---- layers ---- */
 
 /* PHASE_TAKE takes a phase's first weights into registers before its input arrives. Wide runs take none: they read
@@ -194,6 +209,9 @@ DEV void layer_read(struct short_worker *b, int layer, const int wide) {
     PHASE_READ(b, t, wide, DOWN);
     short_worker_anew(b);
     unit_add(b, 1, WAIT_DOWN_SUM);
+#if P_TAPS
+    unit_taps(b, layer + 1);
+#endif
     b->w.epoch++;
     if (layer + 1 < M_LAYERS) unit_publish(b, &gains, 0);
 }

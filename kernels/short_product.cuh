@@ -85,22 +85,26 @@ DEV void scales_of(const struct short_worker *b, int atom, const int some, float
 
 /* ---- where results go ---- */
 
-/* Loads the biases of the two rows of row tile `row` of qkv whose sums this lane has; 0 for padding. */
-DEV void row_biases_load(const struct short_worker *b, int row, float *bias) {
+/* Loads the biases, for tokens `token` and the next, of the two rows of row tile `row` of qkv whose sums this lane has;
+ * 0 for padding. */
+DEV void row_biases_load(const struct short_worker *b, int row, int token, struct row_biases *bias) {
 #if M_QKV_BIAS
     UNROLL
     for (int i = 0; i < 2; i++) {
         const int local = row * TILE_ROWS + 8 * i + b->w.lane / 4, of_group = b->w.member * P_QKV_ROWS + local;
-        const int have = local < P_QKV_ROWS && of_group < QKV_GROUP_ROWS;
-        bias[i] = have ? qkv_bias_load(b->w.a, b->w.layer, qkv_model_row(b->w.group, of_group)) : 0;
+        const int have = local < P_QKV_ROWS && of_group < QKV_GROUP_ROWS && (!M_GIVEN_BIASES || token < b->n_tokens);
+        const int of = have ? qkv_model_row(b->w.group, of_group) : 0;
+        bias[i].low = bias[i].high = have ? qkv_bias_load(b->w.a, b->w.layer, token, of) : 0;
+        if (M_GIVEN_BIASES && have && token + 1 < b->n_tokens)
+            bias[i].high = qkv_bias_load(b->w.a, b->w.layer, token + 1, of);
     }
 #else
-    (void)b, (void)row, (void)bias;
+    (void)b, (void)row, (void)token, (void)bias;
 #endif
 }
 
 DEV void qkv_finish(const struct short_worker *b, const float *d, int row, int token, const float *scale,
-                    const float *bias) {
+                    const struct row_biases *bias) {
     const u32 both[2] = { transpose8(biased_pair(d[0] * scale[0], d[1] * scale[1], bias[0])),
                           transpose8(biased_pair(d[2] * scale[0], d[3] * scale[1], bias[1])) };
     u64 *to = b->w.a->words + S_QKV + b->w.group * (QKV_TILES * ATOMS * TILE_WORDS);
@@ -150,9 +154,10 @@ DEV void run_finish(const struct short_worker *b, int phase, int first, const in
     for (int i = b->w.warp; i < row_tiles * some; i += P_WARPS) {
         const int row = i / some, atom = i % some, token = (first + atom) * ATOM_TOKENS + b->w.lane / 4;
         const struct quad_float *part = parts_of(b, some) + i * k_parts * LANES + b->w.lane;
-        float d[4] = { 0, 0, 0, 0 }, scale[2], bias[2] = { 0, 0 };
+        float d[4] = { 0, 0, 0, 0 }, scale[2];
+        struct row_biases bias[2] = { { 0, 0 }, { 0, 0 } };
         if (first + atom >= b->padded) continue;
-        if (phase == TAPE_QKV) row_biases_load(b, row, bias);
+        if (phase == TAPE_QKV) row_biases_load(b, row, (first + atom) * ATOM_TOKENS + b->w.lane % 4 * 2, bias);
         UNROLL_BY(4)
         for (int k = 0; k < k_parts; k++) {
             const struct quad_float v = part[k * LANES];

@@ -29,6 +29,9 @@ qwen3-0.6b h200 columns=8 drafts=1
 qwen3.5-0.8b h200 columns=4 drafts=1
 qwen3.5-0.8b h200 columns=4 drafts=1 leaves=1
 qwen3.5-0.8b h200 draft_layer=1 narrow=int8
+qwen3-1.7b h200 taps=1
+qwen3-1.7b h200 taps=1 columns=4 drafts=1 leaves=1
+qwen3-1.7b h200 draft_layer=2 narrow=int8
 qwen3-0.6b h200 cache=1
 qwen3-0.6b h200 cache=2 columns=4
 qwen3.5-0.8b h200 columns=2
@@ -81,6 +84,8 @@ known='qwen3-0.6b h200 columns=4 columns 12 72
 qwen3-0.6b h200 columns=8 drafts=1 columns 24 24
 qwen3.5-0.8b h200 columns=4 drafts=1 columns 20 72
 qwen3.5-0.8b h200 columns=4 drafts=1 leaves=1 columns 32 84
+qwen3-1.7b h200 taps=1 columns=4 drafts=1 leaves=1 columns 40 36
+qwen3-1.7b h200 draft_layer=2 narrow=int8 prefill 56 128
 qwen3-0.6b h200 narrow=int4 columns=4 columns 12 84
 qwen3-0.6b b200 decode 8 80
 qwen3-0.6b b200 short_far 404 772
@@ -196,7 +201,7 @@ compile() {
     fi
     [ "$(constant P_PREFILL_CHUNK)" = 0 ] || program prefill_delta "$@" || good=1
     [ "$(constant P_SHORT_TOKENS)" = 0 ] || today 'short short_far' "$@" || good=1
-    case $1 in qwen3.5*) program draft_input "$@" || good=1 ;; esac # the shape that has a draft layer
+    case "$*" in qwen3.5* | *taps=1*) program draft_input "$@" || good=1 ;; esac # shapes with a draft layer
     [ -z "$(constant A_LAYERS)" ] || program encoder "$@" || good=1
     return $good
 }

@@ -1,9 +1,10 @@
 /* draft_bench MODEL DRAFT [DEVICE [GPU_OPTIONS [CACHE [IDS [POSITION]]]]]: what a draft model is
  * worth, of which a given share of the guesses is right; with a DRAFT of "-", the model's own draft
- * layer. All run as they do for anybody who generates so: the draft model decodes, or the layer
- * guesses, and the model checks. But each guess is then replaced, by the id that comes there with
- * the chance given and by another else: models of synthetic weights guess nothing right. A table
- * of tab-separated values; exit status 1 where ids differ from those without drafts.
+ * layer; with one of "head:FOLDER", an EAGLE-3 head. All run as they do for anybody who generates
+ * so: the draft model decodes, or the layer guesses, and the model checks. But each guess is then
+ * replaced, by the id that comes there with the chance given and by another else: models of
+ * synthetic weights guess nothing right. A table of tab-separated values; exit status 1 where ids
+ * differ from those without drafts.
  *
  *   position    how long the prompt is: POSITION, or 32 and 4,000
  *   ids         greedy, or drawn: then none repeat, and auto has nothing else to guess from
@@ -192,7 +193,10 @@ enum { N_GREEDY = 5, N_DRAWN = 2 };
 
 static enum reel_status bench_from(int n_prompt, double right, bool drawn, struct reel_error *err) {
     const int n = drawn ? N_DRAWN : N_GREEDY, *guesses = drawn ? drawn_guesses : greedy_guesses;
-    const enum reel_speculation kind = b.draft ? REEL_SPECULATION_DRAFT : REEL_SPECULATION_MTP;
+    const bool head = b.model->model.weights.draft.kind == DRAFT_EAGLE3;
+    const enum reel_speculation kind = b.draft ? REEL_SPECULATION_DRAFT
+                                       : head  ? REEL_SPECULATION_EAGLE3
+                                               : REEL_SPECULATION_MTP;
     b.n_prompt = n_prompt;
     b.sampling = (struct reel_sampling){ .size = sizeof b.sampling,
                                          .temperature = drawn ? 1.0F : 0.0F,
@@ -245,7 +249,10 @@ int main(int argc, char **argv) {
                 "usage: draft_bench MODEL DRAFT [DEVICE [GPU_OPTIONS [CACHE [IDS [POSITION]]]]]\n");
         return 2;
     }
+    const char *head = strncmp(argv[2], "head:", 5) == 0 ? argv[2] + 5 : NULL;
+    const bool has_draft = !head && strcmp(argv[2], "-") != 0;
     const struct reel_model_options o = { .size = sizeof o,
+                                          .draft_head = head,
                                           .device = argc > 3 ? argv[3] : "gpu",
                                           .gpu_options = argc > 4 && argv[4][0] ? argv[4] : NULL,
                                           .cache_dir = argc > 5 && argv[5][0] ? argv[5] : NULL };
@@ -261,7 +268,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     enum reel_status status = REEL_OK;
-    if (strcmp(argv[2], "-") != 0) status = reel_model_open(&b.draft, argv[2], &o, &err);
+    if (has_draft) status = reel_model_open(&b.draft, argv[2], &o, &err);
     if (status == REEL_OK) status = reel_model_open(&b.model, argv[1], &o, &err);
     if (status == REEL_OK) {
         replace_guesses();

@@ -75,8 +75,9 @@ static enum reel_status read_form(struct plan_options *o, const char *name,
                    name);
 }
 
-static int columns = 1, drafts, leaves, gpus = 1, draft_layer, layers_format,
-           head_format; /* formats: numbers of tile_format.h */
+/* taps: 1: those that an EAGLE-3 head usually sees. draft_layer: 2: an EAGLE-3 head. Formats:
+ * numbers of tile_format.h */
+static int columns = 1, drafts, leaves, taps, gpus = 1, draft_layer, layers_format, head_format;
 
 static enum reel_status read_wish(struct plan_options *o, const char *text,
                                   struct reel_error *err) {
@@ -98,6 +99,7 @@ static enum reel_status read_wish(struct plan_options *o, const char *text,
         { "columns", &columns },
         { "drafts", &drafts },
         { "leaves", &leaves },
+        { "taps", &taps },
         { "gpus", &gpus },
         { "draft_layer", &draft_layer },
         { "layers", &layers_format },
@@ -134,6 +136,8 @@ int main(int argc, char **argv) {
         struct draft_model draft;
         draft_model_fill(&draft, &config, &none);
         config = draft.config;
+        config.given_biases = draft_layer > 1;
+        if (config.given_biases) config.qk_norm = false;
     }
     for (int i = 0; i < TAPE_N_PHASES; i++) {
         const int number = i == TAPE_HEAD ? head_format : layers_format;
@@ -142,6 +146,8 @@ int main(int argc, char **argv) {
     struct gpu_limits limits = *gpu;
     limits.n_gpus = gpus;
     if (status == REEL_OK) status = plan_make(&plan, &config, &limits, &options, &err);
+    if (status == REEL_OK && taps)
+        plan.taps[0] = 2, plan.taps[1] = config.n_layers / 2, plan.taps[2] = config.n_layers - 3;
     if (status == REEL_OK && columns > 1)
         one = plan, status = plan_columns(&plan, &one, columns, drafts, &err);
     plan.leaves = leaves;

@@ -147,7 +147,7 @@ class Model:
         draft_model: a smaller `Model` with the same vocabulary that guesses what comes next; the text
             stays the same. It may guess for several models. Closing it forbids its use by itself; it stays
             in memory until they are closed, too.
-        draft_head: the folder of an EAGLE-3 head that was trained for this model, which guesses on a CPU.
+        draft_head: the folder of an EAGLE-3 head that was trained for this model, which guesses for it.
 
     What the library warns of goes to the logger ``"reel"``.
     """

@@ -39,7 +39,7 @@ static void model_parts(uint64_t *bytes, const struct plan *p, const struct mode
     bytes[GPU_EMBEDDING] = plan_embedding_bytes(c);
     bytes[GPU_NORMS] = (2 * layers + 1) * hidden * sizeof(float);
     const uint64_t gains = c->qk_norm ? 2 * (uint64_t)c->head_dim : 0;
-    const uint64_t biases = c->qkv_bias ? (uint64_t)(plan_q_rows(p) + 2 * plan_kv_rows(p)) : 0;
+    const uint64_t biases = c->qkv_bias ? (uint64_t)plan_bias_rows(p) : 0;
     const uint64_t scales = p->kv_given ? 2 * (uint64_t)p->n_kv_heads : 0;
     bytes[GPU_QKV_VECTORS] = attention * (gains + biases + scales) * sizeof(float);
     bytes[GPU_ROPE] = MODEL_MAX_HEAD_DIM / 2 * sizeof(float);

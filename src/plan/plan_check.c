@@ -44,7 +44,8 @@ static enum reel_status check_model(const struct plan *p, const struct model_con
         { "linear value_dim", p->delta.value_dim, c->delta.value_dim },
         { "convolution", p->delta.taps, c->delta.conv_width },
         { "q and k norms", p->qk_norm, c->qk_norm },
-        { "biases of q, k and v", p->qkv_bias, c->qkv_bias },
+        { "biases of q, k and v", p->qkv_bias, c->qkv_bias || c->given_biases },
+        { "biases that are given", p->given_biases, c->given_biases },
         { "tied head", p->tied, c->tied },
     };
     for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)

@@ -417,7 +417,8 @@ static void take_model(struct plan *p, const struct model_config *c) {
     p->n_heads = c->n_heads / c->n_kv_heads * p->n_kv_heads;
     p->head_dim = c->head_dim;
     p->qk_norm = c->qk_norm;
-    p->qkv_bias = c->qkv_bias;
+    p->qkv_bias = c->qkv_bias || c->given_biases;
+    p->given_biases = c->given_biases;
     p->tied = c->tied;
     p->rms_eps = c->rms_eps;
     p->tape.n_layers = c->n_layers;

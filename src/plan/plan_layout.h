@@ -43,6 +43,10 @@ static inline int plan_q_rows(const struct plan *p) {
     return p->n_heads * p->head_dim * (p->tape.gate_dim ? 2 : 1);
 }
 static inline int plan_kv_rows(const struct plan *p) { return p->n_kv_heads * p->head_dim; }
+/* Biases of a layer, or of a token where they are given. */
+static inline int plan_bias_rows(const struct plan *p) {
+    return plan_q_rows(p) + 2 * plan_kv_rows(p);
+}
 
 static inline int plan_even(int a) { return a + (a & 1); }
 

@@ -65,7 +65,9 @@ enum reel_status guesses_follow(struct reel_session *s, enum reel_speculation ki
             err, REEL_E_UNSUPPORTED,
             "%s has a draft layer that does not run on this device; it runs on the CPU's "
             "fast paths%s",
-            name_of(model), kind == REEL_SPECULATION_EAGLE3 ? "" : " and on one GPU");
+            name_of(model),
+            kind == REEL_SPECULATION_EAGLE3 ? " and, of a model without Gated DeltaNets, on one GPU"
+                                            : " and on one GPU");
     return err_set(err, REEL_E_UNSUPPORTED,
                    "%s has no draft layer that runs (tensors \"mtp.*\" of one layer, or "
                    "\"blk.N.nextn.*\" in a GGUF file); speculation may be \"auto\", \"ngram\", "

@@ -1,7 +1,9 @@
-/* The draft layer on the fake GPU. What it guesses is what it guesses on the CPU, which
- * tests/golden/test_draft.c compares with PyTorch; and a session that takes its guesses makes the
- * ids that it makes without. */
+/* Draft layers on the fake GPU: that of the hybrid, and an EAGLE-3 head of the demo model. What one
+ * guesses is what it guesses on the CPU, which tests/golden/test_draft.c compares with PyTorch and
+ * test_eagle3.c with the definition; and a session that takes its guesses makes the ids that it
+ * makes without. */
 #include "runtime/session.h"
+#include "support/eagle3_head.h"
 #include "support/mutations.h"
 #include "support/shares.h"
 #include "support/sim_model.h"
@@ -14,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <unistd.h>
+
 #include <cmocka.h>
 
 /* Prompts of four tokens and more are read by the kernels for prompts, in chunks of 24. */
@@ -25,7 +29,16 @@
 
 enum { CONTEXT = 160, MOST_IDS = 1 << 16, N_NEW = 24, MORE = 3 };
 
+/* A model and what guesses for it. */
+struct guesser {
+    const char *model;
+    char *head; /* the folder of an EAGLE-3 head, which the group makes; NULL: the model's layer */
+    enum reel_speculation kind;
+    const struct mutation_list *mutations;
+};
+
 struct fixture {
+    const struct guesser *of;
     struct reel_model *cpu, *gpu;
     struct sim_gpu sim;
     struct reel_error err;
@@ -42,27 +55,70 @@ static void open_gpu_with(const char *gpu_options) {
     const struct reel_model_options gpu = { .size = sizeof gpu,
                                             .device = "gpu",
                                             .gpu_options = gpu_options,
+                                            .draft_head = f.of->head,
                                             .cuda_dir = sim_gpu_folder() };
     f.sim.cuda->settings.in_order = true;
     f.sim.cuda->gpu.n_sms = 4;
-    good(reel_model_open(&f.gpu, "models/hybrid", &gpu, &f.err));
+    good(reel_model_open(&f.gpu, f.of->model, &gpu, &f.err));
 }
 static void open_gpu(void) { open_gpu_with(WIDE); }
 
-static int start(void **state) {
-    const struct reel_model_options cpu = { .size = sizeof cpu, .device = "cpu", .n_threads = 1 };
-    (void)state;
+static void start(const struct guesser *of) {
+    const struct reel_model_options cpu = {
+        .size = sizeof cpu, .device = "cpu", .n_threads = 1, .draft_head = of->head
+    };
+    f.of = of;
     f.sim = sim_gpu_controls();
-    good(reel_model_open(&f.cpu, "models/hybrid", &cpu, &f.err));
+    good(reel_model_open(&f.cpu, of->model, &cpu, &f.err));
     open_gpu();
     assert_true(f.gpu->backend_info.guesses);
-    f.vocab = f.gpu->model.config.vocab;
+    f.vocab = f.gpu->model.weights.draft.head.rows; /* 0: the model's */
+    if (f.vocab == 0) f.vocab = f.gpu->model.config.vocab;
+}
+static int start_layer(void **state) {
+    static const struct guesser layer = { "models/hybrid", NULL, REEL_SPECULATION_MTP,
+                                          &draft_layer_mutations };
+    (void)state;
+    start(&layer);
     return 0;
 }
+
+/* models/hybrid goes on with this once it has begun. */
+static const int32_t sentence[9] = { 333, 330, 341, 407, 1365, 272, 595, 11, 282 };
+static void prompt_of(int32_t *ids, int n, int salt) {
+    for (int i = 0; i < n; i++)
+        ids[i] = salt ? (salt * 131 + i * 37 + i * i) % f.cpu->model.config.vocab : sentence[i % 9];
+}
+
+/* The head guesses among the ids of a story, so that some guesses are right by chance. */
+static void make_head(const char *folder, const char *model) {
+    int32_t ids[16];
+    const struct reel_model_options cpu = { .size = sizeof cpu, .device = "cpu", .n_threads = 1 };
+    const struct reel_sampling greedy = { .size = sizeof greedy };
+    good(reel_model_open(&f.cpu, model, &cpu, &f.err));
+    int32_t prompt[21];
+    prompt_of(prompt, 21, 0);
+    good(sim_model_generate(f.cpu, prompt, 21, &greedy, ids, 16, &f.err));
+    const struct eagle3_head head = { .model = &f.cpu->model.config, .n_ids = 16, .ids = ids };
+    assert_true(eagle3_head_write(folder, &head));
+    reel_model_close(f.cpu);
+}
+static int start_head(void **state) {
+    static char folder[] = "/tmp/reel-head-XXXXXX";
+    static const struct guesser head = { "models/demo", folder, REEL_SPECULATION_EAGLE3,
+                                         &eagle3_mutations };
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    make_head(folder, head.model);
+    start(&head);
+    return 0;
+}
+
 static int stop(void **state) {
     (void)state;
     reel_model_close(f.gpu);
     reel_model_close(f.cpu);
+    if (f.of->head) eagle3_head_remove(f.of->head);
     return 0;
 }
 
@@ -74,13 +130,6 @@ static struct reel_session *open_session(const struct reel_model *model,
     struct reel_session *session = NULL;
     good(reel_session_open(&session, model, &options, &f.err));
     return session;
-}
-
-/* models/hybrid goes on with this once it has begun. */
-static const int32_t sentence[9] = { 333, 330, 341, 407, 1365, 272, 595, 11, 282 };
-static void prompt_of(int32_t *ids, int n, int salt) {
-    for (int i = 0; i < n; i++)
-        ids[i] = salt ? (salt * 131 + i * 37 + i * i) % f.vocab : sentence[i % 9];
 }
 
 /* ---- guesses are those of the CPU ---- */
@@ -101,8 +150,7 @@ struct both {
     struct reel_session *of[2];
 };
 static struct both open_both(void) {
-    return (struct both){ { open_session(f.cpu, REEL_SPECULATION_MTP),
-                            open_session(f.gpu, REEL_SPECULATION_MTP) } };
+    return (struct both){ { open_session(f.cpu, f.of->kind), open_session(f.gpu, f.of->kind) } };
 }
 static void close_both(struct both *b) {
     for (int i = 0; i < 2; i++)
@@ -149,20 +197,24 @@ static bool same_behind_prompts(int n) {
     return same;
 }
 
-static bool no_token(void *user, const struct reel_token *token) {
-    return (void)user, (void)token, true;
+/* Ends a generation, whose last pass has looked at guesses then. */
+static bool count_down(void *user, const struct reel_token *token) {
+    int *left = user;
+    return (void)token, --*left > 0;
 }
 
 /* Behind passes that looked at drafts, whose hidden states the columns left. */
 static bool same_behind_passes(void) {
     int32_t ids[CONTEXT];
+    int left = 12;
     struct both b = open_both();
     struct reel_generation_result result = { .size = sizeof result };
     const struct reel_generation g = { .size = sizeof g,
-                                       .max_tokens = 12,
+                                       .max_tokens = 40,
                                        .ignore_stop_ids = true,
-                                       .speculation = REEL_SPECULATION_MTP,
-                                       .on_token = no_token };
+                                       .speculation = f.of->kind,
+                                       .on_token = count_down,
+                                       .user = &left };
     prompt_of(ids, 21, 0);
     good(reel_session_sync(b.of[1], ids, 21, NULL, &f.err));
     good(reel_generate(b.of[1], &g, &result, &f.err));
@@ -183,6 +235,19 @@ static void guesses_are_those_of_the_cpu(void **state) {
     assert_true(same_behind_passes());
 }
 
+/* The kernel for short prompts reads them, and makes the layer's slots. */
+static void open_short(void) {
+    reel_model_close(f.gpu);
+    open_gpu_with(WIDE ",short_positions=384,launch_tokens=8");
+}
+static void guesses_behind_short_prompts_are_those_of_the_cpu(void **state) {
+    (void)state;
+    open_short();
+    assert_true(same_behind_prompts(21));
+    reel_model_close(f.gpu);
+    open_gpu();
+}
+
 /* What it does not know it does not guess from. */
 static void an_unknown_past_makes_no_guess(void **state) {
     int32_t ids[CONTEXT];
@@ -199,7 +264,7 @@ static void an_unknown_past_makes_no_guess(void **state) {
     good(reel_session_sync(s, ids, 30, NULL, &f.err));
     guess(s, 30, ids[30], 1, &g);
     assert_int_equal(g.n, 1);
-    struct reel_session *other = open_session(f.gpu, REEL_SPECULATION_MTP);
+    struct reel_session *other = open_session(f.gpu, f.of->kind);
     good(reel_session_copy(other, s, &f.err));
     guess(other, 30, ids[30], 1, &g);
     assert_int_equal(g.n, 0);
@@ -288,7 +353,7 @@ static void ids_are_those_without(void **state) {
     for (int i = 0; i < (int)(sizeof kinds / sizeof *kinds); i++) {
         if (!share_has(share, i)) continue;
         const struct tale without = tell(&kinds[i], REEL_SPECULATION_OFF);
-        const struct tale with = tell(&kinds[i], REEL_SPECULATION_MTP);
+        const struct tale with = tell(&kinds[i], f.of->kind);
         assert_int_equal(without.result.n_drafted, 0);
         assert_int_equal(with.n, without.n);
         assert_memory_equal(with.ids, without.ids, (size_t)with.n * sizeof *with.ids);
@@ -297,7 +362,7 @@ static void ids_are_those_without(void **state) {
         if (kinds[i].n_new > 1) assert_true(with.result.n_drafted > 0);
         n_right += with.result.n_accepted, n_drafted += with.result.n_drafted;
     }
-    assert_true(n_right > n_drafted / 10);
+    assert_true(n_right > (f.of->head ? 0 : n_drafted / 10));
 }
 
 /* ---- what fails ---- */
@@ -307,7 +372,7 @@ static void ids_are_those_without(void **state) {
 static void a_layer_that_cannot_be_made_is_an_error(void **state) {
     const struct reel_session_options options = { .size = sizeof options,
                                                   .max_context = CONTEXT,
-                                                  .speculation = REEL_SPECULATION_MTP };
+                                                  .speculation = f.of->kind };
     struct reel_session *s = NULL;
     (void)state;
     reel_model_close(f.gpu);
@@ -317,7 +382,7 @@ static void a_layer_that_cannot_be_made_is_an_error(void **state) {
     assert_int_not_equal(reel_session_open(&s, f.gpu, &options, &f.err), REEL_OK);
     assert_true(f.err.text[0] != '\0');
     f.sim.nvrtc->fail_call = 0;
-    s = open_session(f.gpu, REEL_SPECULATION_MTP); /* it is tried again */
+    s = open_session(f.gpu, f.of->kind); /* it is tried again */
     reel_session_close(s);
 }
 
@@ -326,7 +391,7 @@ static void a_layer_that_cannot_be_made_is_an_error(void **state) {
 static void opening_the_layer_may_fail(void **state) {
     const struct reel_session_options options = { .size = sizeof options,
                                                   .max_context = CONTEXT,
-                                                  .speculation = REEL_SPECULATION_MTP };
+                                                  .speculation = f.of->kind };
     int n_calls = 0, n_failed = 0;
     (void)state;
     for (int n = 0; n <= n_calls; n += n == 0 || getenv("REEL_SOAK") ? 1 : n_calls / 5 + 1) {
@@ -360,10 +425,10 @@ static void opening_the_layer_may_fail(void **state) {
 static void a_guess_that_fails_costs_no_id(void **state) {
     struct kind k = { .n_prompt = 21, .n_new = 8 };
     const struct tale without = tell(&k, REEL_SPECULATION_OFF);
-    const int n_drafted = tell(&k, REEL_SPECULATION_MTP).result.n_drafted;
+    const int n_drafted = tell(&k, f.of->kind).result.n_drafted;
     (void)state;
     for (k.fails = 1; k.fails < 6; k.fails += 2) {
-        const struct tale with = tell(&k, REEL_SPECULATION_MTP);
+        const struct tale with = tell(&k, f.of->kind);
         assert_int_equal(with.n, without.n);
         assert_memory_equal(with.ids, without.ids, (size_t)with.n * sizeof *with.ids);
         assert_true(with.result.n_drafted < n_drafted);
@@ -379,10 +444,10 @@ static void codes_guess_as_well(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const struct tale without = tell(&kinds[i], REEL_SPECULATION_OFF);
-        const struct tale wide = tell(&kinds[i], REEL_SPECULATION_MTP);
+        const struct tale wide = tell(&kinds[i], f.of->kind);
         reel_model_close(f.gpu);
         open_gpu_with(SMALL);
-        const struct tale with = tell(&kinds[i], REEL_SPECULATION_MTP);
+        const struct tale with = tell(&kinds[i], f.of->kind);
         reel_model_close(f.gpu);
         open_gpu();
         assert_int_equal(with.n, without.n);
@@ -401,15 +466,19 @@ static int n_right;
 /* A pass finds the guesses on the device, and so does each guess the one before. */
 static int guesses_that_are_right(void) {
     const struct kind k = { .n_prompt = 21, .n_new = N_NEW };
-    return tell(&k, REEL_SPECULATION_MTP).result.n_accepted;
+    return tell(&k, f.of->kind).result.n_accepted;
 }
 
 static bool is_seen(const struct mutation *m) {
     reel_model_close(f.gpu);
     mutation_apply(m, f.sim.nvrtc);
     open_gpu();
-    const bool same =
+    bool same =
         same_behind_prompts(21) && same_behind_passes() && guesses_that_are_right() == n_right;
+    if (same && f.of->head) {
+        open_short();
+        same = same_behind_prompts(21);
+    }
     printf("%s: %s\n", m->what, same ? "not seen" : "seen");
     return !same;
 }
@@ -417,11 +486,11 @@ static bool is_seen(const struct mutation *m) {
 static void mutations_are_seen(void **state) {
     (void)state;
     n_right = guesses_that_are_right();
-    mutations_try(&draft_layer_mutations, is_seen);
+    mutations_try(f.of->mutations, is_seen);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest layer[] = {
         cmocka_unit_test(guesses_are_those_of_the_cpu),
         cmocka_unit_test(an_unknown_past_makes_no_guess),
         cmocka_unit_test(ids_are_those_without),
@@ -431,5 +500,15 @@ int main(void) {
         cmocka_unit_test(codes_guess_as_well),
         cmocka_unit_test(mutations_are_seen),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    const struct CMUnitTest head[] = {
+        cmocka_unit_test(guesses_are_those_of_the_cpu),
+        cmocka_unit_test(guesses_behind_short_prompts_are_those_of_the_cpu),
+        cmocka_unit_test(an_unknown_past_makes_no_guess),
+        cmocka_unit_test(ids_are_those_without),
+        cmocka_unit_test(a_guess_that_fails_costs_no_id),
+        cmocka_unit_test(opening_the_layer_may_fail),
+        cmocka_unit_test(mutations_are_seen),
+    };
+    const int failed = cmocka_run_group_tests(layer, start_layer, stop);
+    return cmocka_run_group_tests(head, start_head, stop) + failed;
 }

@@ -36,6 +36,7 @@ const struct mutation_list *const mutation_lists[] = { &decode_mutations,
                                                        &gpus_mutations,
                                                        &halves_mutations,
                                                        &draft_layer_mutations,
+                                                       &eagle3_mutations,
                                                        NULL };
 
 /* ---- which of them a run tries ---- */

@@ -35,7 +35,7 @@ extern const struct mutation_list decode_mutations, hops_mutations, columns_muta
     narrow_mutations, rounded_mutations, codes_mutations, faults_mutations,
     columns_waiting_mutations, columns_stages_mutations, columns_parts_mutations,
     columns_turns_mutations, columns_odd_ring_mutations, columns_overlaid_mutations, gpus_mutations,
-    halves_mutations, draft_layer_mutations;
+    halves_mutations, draft_layer_mutations, eagle3_mutations;
 extern const struct mutation columns_scratch_none;         /* harmless by itself */
 extern const struct mutation_list *const mutation_lists[]; /* all, NULL at the end */
 

@@ -79,7 +79,7 @@ static enum reel_status upload_qkv_vectors(struct backend *b, struct reel_error 
     const struct weights *w = &b->model->weights;
     const struct plan *p = &b->plan;
     const size_t dim = (size_t)p->head_dim;
-    const size_t rows = (size_t)(plan_q_rows(p) + 2 * plan_kv_rows(p));
+    const size_t rows = (size_t)plan_bias_rows(p);
     const size_t n = (size_t)b->memory.bytes[GPU_QKV_VECTORS];
     float *all = NULL;
     if (n == 0) return REEL_OK;
@@ -275,6 +275,7 @@ static enum reel_status open_plan(struct backend *b, const struct backend_option
     status = plan_make(&b->plan, &b->model->config, &limits, &wishes, err);
     if (status != REEL_OK) /* what was remembered may be of another planner's time */
         status = plan_make(&b->plan, &b->model->config, &limits, &b->tuning.plan, err);
+    if (status == REEL_OK) cuda_draft_plan(&b->plan, b->model);
     /* before a launch was timed: half a terabyte a second */
     if (status == REEL_OK) b->token_ms = 0.05 + (double)b->plan.token_bytes / 0.5e9;
     if (status == REEL_OK) cuda_memory_plan(&b->memory, b, KV_POSITIONS);

@@ -15,11 +15,16 @@
 
 struct backend;
 struct backend_state;
+struct columns_args;
+struct model;
+struct plan;
 struct cuda_draft_layer; /* a model's */
 struct cuda_draft_state; /* a session's */
 
 /* Whether the model has a draft layer that runs here. */
 bool cuda_guesses(const struct backend *b);
+/* Has the model's programs leave what its EAGLE-3 head sees, where it has one and they can. */
+void cuda_draft_plan(struct plan *plan, const struct model *model);
 void cuda_draft_layer_close(struct backend *b);
 
 /* As backend_ops have them. The first call on a model compiles and loads. */
@@ -29,11 +34,11 @@ int cuda_guess(struct backend_state *s, int position, int32_t id, int32_t *ids, 
 
 /* The same in steps, for a launch of columns.cu that finds its drafts on the device. Puts guesses
  * into the queue, without waiting; returns how many. Each one's id will be the first of its
- * mailbox, an array of them at cuda_guesses_mailboxes for the device. Before the state is used for
+ * mailbox: cuda_guesses_give says where that is. Before the state is used for
  * anything else the guesses are taken: that waits for all, and returns how many there are before
  * the first that has failed. */
 int cuda_guesses_queue(struct backend_state *s, int position, int32_t id, int most);
-cu_address cuda_guesses_mailboxes(const struct backend_state *s);
+void cuda_guesses_give(const struct backend_state *s, struct columns_args *args);
 int cuda_guesses_take(struct backend_state *s, int32_t *ids);
 
 /* From here on these take a session that may follow or not. */
@@ -44,8 +49,11 @@ void cuda_draft_forget(struct backend_state *s);
 /* Positions from n on are not needed any more. */
 void cuda_draft_keep(struct backend_state *s, int n);
 
-/* Where launches that evaluate positions from `position` on leave their hidden states, f32
- * [gpu_most_given, hidden]. 0: the session does not follow. */
+/* Bytes that are known of a position: f32 [hidden], or of an EAGLE-3 head's [DRAFT_TAPS, hidden].
+ */
+size_t cuda_draft_row_bytes(const struct backend *b);
+/* Where launches that evaluate positions from `position` on leave their hidden states, or taps:
+ * [gpu_most_given] rows. 0: the session does not follow. */
 cu_address cuda_draft_hidden(struct backend_state *s, int position);
 /* Whether a session follows, and its layer does not know what lies before `position`: it will when
  * the id there has been through a pass. */

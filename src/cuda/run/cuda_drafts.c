@@ -67,7 +67,7 @@ struct drafting {
  * wants. */
 static void leave_hidden(const struct cuda_decoding *g, int columns, struct columns_args *args) {
     const cu_address at = cuda_draft_hidden(g->s, g->position);
-    const size_t row = (size_t)g->s->backend->model->config.hidden * sizeof(float);
+    const size_t row = cuda_draft_row_bytes(g->s->backend);
     for (int i = 0; i < columns; i++)
         args->column[i].hidden = cuda_pointer(at + (cu_address)i * row);
 }
@@ -75,7 +75,7 @@ static void leave_hidden(const struct cuda_decoding *g, int columns, struct colu
 /* Drafts that are guesses in the queue. */
 static void give_guesses(const struct cuda_decoding *g, int n, struct columns_args *args) {
     const struct backend *b = g->s->backend;
-    if (!b->draft_oracle) args->guessed = cuda_pointer(cuda_guesses_mailboxes(g->s));
+    if (!b->draft_oracle) cuda_guesses_give(g->s, args);
     for (int i = 1; i <= n; i++)
         if (args->draft[i] >= 0)
             args->draft[i] = b->draft_oracle ? b->draft_oracle(g->position + i) : 0;

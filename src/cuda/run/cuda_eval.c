@@ -9,6 +9,7 @@
 #include "cuda/run/cuda_launch.h"
 #include "cuda/run/cuda_prefill.h"
 #include "cuda/run/cuda_recurrent.h"
+#include "plan/plan_layout.h"
 
 #include <string.h>
 
@@ -72,6 +73,8 @@ static enum reel_status give_positions(struct backend_state *s, const struct bac
         args->embeddings = cuda_pointer(s->embeddings);
         if (!eval->embeddings) {
             args->embeddings += (size_t)done * hidden;
+            if (s->given_biases)
+                args->qkv_vectors += (size_t)(done * plan_bias_rows(&s->backend->plan));
             return REEL_OK;
         }
         return cuda_upload(gpu, s->embeddings, eval->embeddings + (size_t)done * hidden,
@@ -140,8 +143,11 @@ static enum reel_status eval_by_decode_kernel(struct backend_state *s,
     if (status == REEL_OK) status = give_positions(s, eval, done, n, 1, &args, err);
     if (status != REEL_OK) return status;
     ask_for_output(s, o, last, &args);
-    const bool follows = s->drafts && !o->hidden && !from_last_row;
-    if (follows) {
+    const bool taps = s->backend->plan.taps[0] > 0;
+    const bool follows = s->drafts && (taps || !o->hidden) && !from_last_row;
+    if (follows && taps) {
+        args.taps = cuda_pointer(cuda_draft_hidden(s, args.position));
+    } else if (follows) {
         args.hidden = cuda_pointer(cuda_draft_hidden(s, args.position));
         args.hidden_from = 0;
     }
@@ -169,7 +175,8 @@ static enum reel_status eval_by_prefill_kernels(struct backend_state *s,
     struct cuda_run run;
     cuda_prefill_start(s, &args);
     args.decode.position = eval->position + done;
-    (void)cuda_draft_hidden(s, args.decode.position);
+    const cu_address known = cuda_draft_hidden(s, args.decode.position);
+    if (s->backend->plan.taps[0] > 0) args.decode.taps = cuda_pointer(known);
     enum reel_status status = cuda_recurrent_begin(s, &args.decode.delta, err);
     if (status != REEL_OK) return status;
     const int before_last = eval->position + eval->n - 1;

@@ -150,7 +150,7 @@ void cuda_args_start(const struct backend_state *s, struct decode_args *args) {
         .tape = cuda_pointer(b->tape),
         .embedding = cuda_pointer(b->embedding),
         .norms = cuda_pointer(b->norms),
-        .qkv_vectors = cuda_pointer(b->qkv_vectors),
+        .qkv_vectors = cuda_pointer(s->given_biases ? s->given_biases : b->qkv_vectors),
         .rope = cuda_pointer(b->rope),
         .words = cuda_pointer(b->words),
         .kv_pages = cuda_pointer(s->pages.device),

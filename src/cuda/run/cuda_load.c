@@ -104,12 +104,17 @@ static void narrow_share(const struct block *k, int thread) {
                          k->to + (size_t)r * staged_row(k->loader, k->source));
 }
 
+/* Whether rows lie as they are staged, one right behind the other. */
+static bool rows_are_staged(const struct matrix *m) {
+    return !m->planes && m->dtype == DTYPE_BF16 && m->row_bytes == (size_t)m->columns * 2;
+}
+
 static void fill_share(void *user, int thread, int n_threads) {
     const struct block *k = user;
     const int phase = k->source->phase;
     if (phase != PHASE_EMBEDDING && TILE_NARROW(k->loader->b->plan.tape.segment[phase].format))
         narrow_share(k, thread);
-    else if (!k->source->m->planes && k->source->m->dtype == DTYPE_BF16)
+    else if (rows_are_staged(k->source->m))
         copy_share(k, thread, n_threads);
     else
         round_share(k, thread);

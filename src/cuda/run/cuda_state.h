@@ -36,9 +36,11 @@ struct backend_state {
     cu_address host_address;
     struct cuda_mapped mapped;
     cu_address abort;
-    cu_address ids;        /* i32 [gpu_most_given] */
-    cu_address embeddings; /* f32 [gpu_most_given, hidden] */
-    cu_address out;        /* f32 [out_floats]: logits or hidden states of a launch */
+    cu_address ids;          /* i32 [gpu_most_given] */
+    cu_address embeddings;   /* f32 [gpu_most_given, hidden] */
+    cu_address given_biases; /* f32 [of those, rows of q, k and v], borrowed; 0 but where the model
+                                is an EAGLE-3 head */
+    cu_address out;          /* f32 [out_floats]: logits or hidden states of a launch */
     size_t out_floats;
     cu_address seen, bias;         /* these and embeddings: taken on first use, else 0 */
     struct packed_buffers *packed; /* taken with the first packed texts; or NULL */
