@@ -367,8 +367,8 @@ $(B)/bench/joins: $(B)/bench/joins.o $(B)/tests/support/joins.o $(INTERNAL)
 	$(call say,LD)
 	$(Q)$(CC) -pie $(LINK_OPT) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
-# Heads of synthetic weights and what they tell; likewise.
-$(B)/bench/eagle3_head: $(B)/bench/eagle3_head.o $(B)/tests/support/eagle3_head.o $(INTERNAL)
+# Heads of synthetic weights and what they tell, and ids with drafts beside those without; likewise.
+$(B)/bench/eagle3_head $(B)/bench/speculated_ids: $(B)/bench/%: $(B)/bench/%.o $(B)/tests/support/eagle3_head.o $(INTERNAL)
 	$(call say,LD)
 	$(Q)$(CC) -pie $(LINK_OPT) $(LDFLAGS) $^ $(LDLIBS) -o $@
 

@@ -510,8 +510,9 @@ struct reel_session_options {
     /* REEL_SPECULATION_MTP: the draft layer follows the session from its first token on, so that
      * guesses are as good as they get; reading a prompt takes some more work. Otherwise it follows
      * from the first generation on that asks for its guesses. Fails as that does.
-     * REEL_SPECULATION_AUTO: the same where the layer runs on the CPU. Then generations with
-     * REEL_SPECULATION_AUTO ask it, too, where that makes ids come faster. */
+     * REEL_SPECULATION_AUTO: the same where the layer runs on the CPU, or is an EAGLE-3 head.
+     * Where it follows, generations with REEL_SPECULATION_AUTO ask it, too, where that makes ids
+     * come faster. */
     enum reel_speculation speculation;
     char unused[4]; /* where older programs had none of the following */
     /* A draft model: a smaller one with the same vocabulary that guesses for this session, with

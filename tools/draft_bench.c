@@ -203,7 +203,7 @@ static enum reel_status bench_from(int n_prompt, double right, bool drawn, struc
                                          .seed = 7 };
     enum reel_status status = run(REEL_SPECULATION_OFF, 0, 0, err);
     for (int i = 0; i < n && status == REEL_OK; i++)
-        if (guesses[i] || b.draft)
+        if (guesses[i] || b.draft || head) /* a layer of its own is not asked by auto on a GPU */
             status = run(guesses[i] ? kind : REEL_SPECULATION_AUTO, guesses[i], right, err);
     return status;
 }

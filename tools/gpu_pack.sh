@@ -1,7 +1,7 @@
 #!/bin/bash
 # Puts what a GPU machine needs to run this tree's reel without building it into build/gpu:
 #   bin/        reel, without the embedded demo models (models/ is in the tree) and curl;
-#               audio_vectors for tools/gpu_check.py, columns_bench, draft_bench, decode_bench, joins for bench/gpu/parallel.sh, scores, eagle3_head
+#               audio_vectors for tools/gpu_check.py, columns_bench, draft_bench, decode_bench, joins for bench/gpu/parallel.sh, scores, eagle3_head, speculated_ids
 #   lib/        libreel.so and the libraries that it wants and that a plain machine may lack
 #   commit      the commit it was built from
 # usage: tools/gpu_pack.sh [MODEL.gguf [PARTS]]
@@ -15,13 +15,14 @@ tools/embed_demo.sh >"$work/gen/demo_files.c.new"
 cmp -s "$work/gen/demo_files.c.new" "$work/gen/demo_files.c" || cp "$work/gen/demo_files.c.new" "$work/gen/demo_files.c"
 touch "$work/gen/demo_files.c" # newer than models/demo, so that make leaves it alone
 make -s -j"$(nproc)" CURL= B="$work" "$work/reel" "$work/libreel.so" "$work/audio_vectors" "$work/bench/joins" \
-    "$work/bench/scores" "$work/bench/eagle3_head" \
+    "$work/bench/scores" "$work/bench/eagle3_head" "$work/bench/speculated_ids" \
     "$work/columns_bench" "$work/draft_bench" "$work/decode_bench" >/dev/null
 strip -o "$pack/bin/reel" "$work/reel"
 strip -o "$pack/bin/audio_vectors" "$work/audio_vectors"
 strip -o "$pack/bin/joins" "$work/bench/joins"
 strip -o "$pack/bin/scores" "$work/bench/scores"
 strip -o "$pack/bin/eagle3_head" "$work/bench/eagle3_head"
+strip -o "$pack/bin/speculated_ids" "$work/bench/speculated_ids"
 strip -o "$pack/bin/columns_bench" "$work/columns_bench"
 strip -o "$pack/bin/draft_bench" "$work/draft_bench"
 strip -o "$pack/bin/decode_bench" "$work/decode_bench"

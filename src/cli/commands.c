@@ -225,8 +225,8 @@ static const struct cli_option speculation_options[] = {
           "check several guesses of what comes next in one pass; the text stays the same: off, "
           "ngram (what followed the last tokens where they stood before), mtp (what the "
           "model's own draft layer tells), draft (what the model of --draft tells), eagle3 (what "
-          "the head of --draft-head tells), or auto: ngram, on a CPU mtp or eagle3, or draft "
-          "where that is faster" },
+          "the head of --draft-head tells), or auto: ngram, eagle3, on a CPU mtp, or "
+          "draft where that is faster" },
     { .name = "draft",
       .kind = CLI_TEXT,
       .argument = "MODEL",

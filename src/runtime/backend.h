@@ -139,10 +139,11 @@ struct backend_decode {
     /* The same for decode, where backend_info.drafts says so; or all NULL. `expect` is asked when
      * ids have been handed out, ahead of the pass that may look at drafts: `ahead` ids will come
      * before the first of them. guessed: what the draft layer said of the only pass of a launch, in
-     * whose ids that will show. drafted: the next id for on_id was a draft. took: passes are over.
+     * whose ids that will show, and how long it took; n 0: it has failed. drafted: the next id for
+     * on_id was a draft. took: passes are over.
      */
     void (*expect)(void *user, struct backend_expected *expected, int ahead);
-    void (*guessed)(void *user, const int32_t *ids, int n);
+    void (*guessed)(void *user, const int32_t *ids, int n, double ms);
     void (*drafted)(void *user);
     void (*took)(void *user, const struct backend_taken *taken);
     int most_drafts;  /* of a pass; 0: as many as it has columns */

@@ -24,8 +24,12 @@ static const char *name_of(const struct reel_model *model) {
     return model->model.name ? model->model.name : "the model";
 }
 
-/* Where a backend decodes by itself, nobody measures apart what its layer's guesses take. */
-static bool layer_is_timed(const struct reel_model *model) { return !model->ops->decode; }
+/* Whether sessions are to be ready for guesses of a layer or head that nobody has asked for by
+ * kind. On a GPU a layer takes memory and programs of its own: somebody has to have named it. */
+static bool may_follow(const struct reel_model *model) {
+    return model->backend_info.guesses &&
+           (!model->ops->decode || model->model.weights.draft.kind == DRAFT_EAGLE3);
+}
 
 bool guesses_ask_layer(enum reel_speculation kind) {
     return kind == REEL_SPECULATION_MTP || kind == REEL_SPECULATION_EAGLE3;
@@ -52,8 +56,8 @@ static enum reel_status check_layer(const struct reel_model *model, enum reel_sp
 enum reel_status guesses_follow(struct reel_session *s, enum reel_speculation kind,
                                 struct reel_error *err) {
     const struct reel_model *model = s->model;
-    const bool may = kind == REEL_SPECULATION_AUTO && model->backend_info.guesses;
-    if (!guesses_ask_layer(kind) && !(may && layer_is_timed(model))) return REEL_OK;
+    const bool may = kind == REEL_SPECULATION_AUTO && may_follow(model);
+    if (!guesses_ask_layer(kind) && !may) return REEL_OK;
     if (check_layer(model, kind, err) != REEL_OK) return err->status;
     if (model->backend_info.guesses) {
         enum reel_status status = model->ops->guess_begin(s->state, err);
@@ -146,6 +150,16 @@ static void set_layer_chances(const struct drafter *d, struct guess *guess) {
 /* How much of what a guess took counts towards what guesses take. */
 #define LAYER_FOLLOWS 0.1
 
+/* It was asked, and n guesses took so long. */
+static void saw_layer(struct generation *g, struct pass_costs *costs, int n, double ms) {
+    g->layer_is_lost = n == 0;
+    if (g->set.speculation != REEL_SPECULATION_AUTO) return;
+    pass_costs_pay(costs, ms);
+    if (n == 0) return;
+    const double one = ms / n;
+    g->layer_ms += g->layer_ms > 0 ? LAYER_FOLLOWS * (one - g->layer_ms) : one;
+}
+
 /* What it tells of what follows the drafter's last id: the session's, or that of its column, which
  * is ahead of it. */
 static void guess_by_layer(struct reel_session *s, struct guess *guess, int most,
@@ -158,20 +172,13 @@ static void guess_by_layer(struct reel_session *s, struct guess *guess, int most
     if (last >= 0 && most > 0)
         guess->n = s->model->ops->guess(s->state, d->n - 1, last, guess->ids, most, NULL);
     set_layer_chances(d, guess);
-    const double took = clock_ms() - start;
-    if (g->set.speculation != REEL_SPECULATION_AUTO) return;
-    g->layer_is_lost = guess->n == 0;
-    pass_costs_pay(room->costs, took);
-    if (guess->n == 0) return;
-    const double one = took / guess->n;
-    g->layer_ms += g->layer_ms > 0 ? LAYER_FOLLOWS * (one - g->layer_ms) : one;
+    saw_layer(g, room->costs, guess->n, clock_ms() - start);
 }
 
 /* Whether the settings leave the choice to it, and it may know what stands before. */
 static bool layer_can(const struct reel_session *s) {
     const struct generation *g = &s->generation;
-    return g->set.speculation == REEL_SPECULATION_AUTO && s->layer_follows && !g->layer_is_lost &&
-           layer_is_timed(s->model);
+    return g->set.speculation == REEL_SPECULATION_AUTO && s->layer_follows && !g->layer_is_lost;
 }
 
 static struct pass_choice choose_for_layer(const struct reel_session *s,
@@ -180,12 +187,15 @@ static struct pass_choice choose_for_layer(const struct reel_session *s,
     return choose_for(s, room, GUESS_BY_LAYER, &cost, 0);
 }
 
-void guesses_of_layer(void *user, const int32_t *ids, int n) {
-    struct drafter *d = &((struct reel_session *)user)->generation.drafter;
+void guesses_of_layer(void *user, const int32_t *ids, int n, double ms) {
+    struct generation *g = &((struct reel_session *)user)->generation;
     struct guess guess = { .n = n };
+    g->guess_ms = ms;
+    saw_layer(g, &g->costs, n, ms);
+    if (n == 0) return;
     memcpy(guess.ids, ids, (size_t)n * sizeof *ids);
-    set_layer_chances(d, &guess);
-    drafter_takes(d, &guess, n);
+    set_layer_chances(&g->drafter, &guess);
+    drafter_takes(&g->drafter, &guess, n);
 }
 
 /* ---- the draft model ---- */
@@ -348,26 +358,39 @@ static struct pass_choice expect_ids(struct generation *g, struct backend_expect
     return pass_costs_choose(&g->costs, 1, 1, guess.chance + ahead, most, NULL, 0);
 }
 
+/* The layer is to be asked for so many. */
+static void expect_layer(struct backend_expected *expected, int n) {
+    expected->asks = expected->of_layer = n > 0;
+    expected->worth = n;
+}
+
 void guesses_expect(void *user, struct backend_expected *expected, int ahead) {
     struct reel_session *s = user;
     struct generation *g = &s->generation;
-    struct pass_choice own = { 0 };
+    struct pass_choice best = { 0 };
     if (g->set.speculation == REEL_SPECULATION_MTP) {
-        expected->asks = expected->of_layer = true;
-        expected->worth = wanted_of_layer(g, REEL_MAX_DRAFTS);
+        expect_layer(expected, g->layer_is_lost ? 0 : wanted_of_layer(g, REEL_MAX_DRAFTS));
         return;
     }
-    if (g->set.speculation != REEL_SPECULATION_DRAFT) own = expect_ids(g, expected, ahead);
-    expected->worth = own.n;
+    if (g->set.speculation != REEL_SPECULATION_DRAFT) best = expect_ids(g, expected, ahead);
+    expected->worth = best.n;
     expected->asks = false;
-    if (!model_can(s)) return;
     const struct pass_room room = room_alone(g, REEL_MAX_DRAFTS);
+    if (layer_can(s)) {
+        const struct pass_choice layer = choose_for_layer(s, &room);
+        if (layer.n > 0 && layer.speed > best.speed)
+            best = layer, expect_layer(expected, layer.n);
+        else
+            drafter_hope(&g->drafter, GUESS_BY_LAYER, HOPE_A_PASS);
+    }
+    if (!model_can(s)) return;
     const struct pass_choice model = choose_for_model(s, &room);
-    expected->asks = is_model_better(s, &model, &own) && is_within_reach(s, &model, &room);
-    if (expected->asks)
+    if (is_model_better(s, &model, &best) && is_within_reach(s, &model, &room)) {
+        expected->asks = true, expected->of_layer = false;
         expected->worth = model.n;
-    else
+    } else {
         drafter_hope(&g->drafter, GUESS_BY_MODEL, HOPE_A_PASS);
+    }
 }
 
 /* The draft model computes in the session's turn. */

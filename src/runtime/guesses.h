@@ -41,7 +41,7 @@ void guesses_catch_up(struct reel_session *s);
 /* Of backend_decode, with the session as user: what may come, and what became of it. */
 void guesses_expect(void *user, struct backend_expected *expected, int ahead);
 int guesses_between_launches(void *user, int32_t *ids, int most);
-void guesses_of_layer(void *user, const int32_t *ids, int n);
+void guesses_of_layer(void *user, const int32_t *ids, int n, double ms);
 void guesses_saw_passes(void *user, const struct backend_taken *taken);
 
 #endif

@@ -254,7 +254,7 @@ static void an_unknown_past_makes_no_guess(void **state) {
     static struct guessed g;
     (void)state;
     prompt_of(ids, CONTEXT, 0);
-    struct reel_session *s = open_session(f.gpu, REEL_SPECULATION_AUTO);
+    struct reel_session *s = open_session(f.gpu, REEL_SPECULATION_OFF);
     guess(s, 0, ids[0], 1, &g);
     assert_int_equal(g.n, 0); /* nobody follows */
     good(reel_session_sync(s, ids, 20, NULL, &f.err));
@@ -288,11 +288,14 @@ struct tale {
     int32_t ids[CONTEXT];
     int n;
     struct reel_generation_result result;
+    int refuse_at, cancel_at; /* 0: never */
+    struct reel_session *session;
 };
 static bool on_token(void *user, const struct reel_token *token) {
     struct tale *t = user;
     t->ids[t->n++] = token->id;
-    return true;
+    if (t->n == t->cancel_at) reel_session_cancel(t->session);
+    return t->n != t->refuse_at;
 }
 
 struct kind {
@@ -302,11 +305,11 @@ struct kind {
     bool late; /* the session was not opened for the layer */
     int fails; /* which launch behind the prompt the driver refuses, of those that make inputs of
                   the layer; 0: none */
+    int refuse_at, cancel_at; /* which id is the last; 0: none is */
 };
 
 static struct tale tell(const struct kind *k, enum reel_speculation speculation) {
-    static const struct tale none;
-    struct tale t = none;
+    struct tale t = { .refuse_at = k->refuse_at, .cancel_at = k->cancel_at };
     int32_t prompt[CONTEXT];
     const struct reel_sampling sampling = { .size = sizeof sampling,
                                             .temperature = k->temperature,
@@ -326,7 +329,9 @@ static struct tale tell(const struct kind *k, enum reel_speculation speculation)
                                           .on_token = on_token,
                                           .user = &t };
     prompt_of(prompt, k->n_prompt, k->salt);
-    struct reel_session *s = open_session(f.gpu, k->late ? REEL_SPECULATION_AUTO : speculation);
+    const bool follows = !k->late && speculation != REEL_SPECULATION_OFF;
+    struct reel_session *s = open_session(f.gpu, follows ? f.of->kind : REEL_SPECULATION_OFF);
+    t.session = s;
     good(reel_session_sync(s, prompt, k->n_prompt, NULL, &f.err));
     f.sim.cuda->only = "cuLaunchKernel", f.sim.cuda->fail_with = 2;
     f.sim.cuda->fail_call = k->fails;
@@ -342,13 +347,19 @@ static struct tale tell(const struct kind *k, enum reel_speculation speculation)
 
 static void ids_are_those_without(void **state) {
     static const struct kind kinds[] = {
-        { 21, 0, N_NEW, 0, 0, false, 0 },   { 70, 3, N_NEW, 0.8f, 0, false, 0 },
-        { 40, 0, N_NEW, 0, 1, false, 0 },   { 21, 0, N_NEW, 0, 0, true, 0 },
-        { 3, 2, N_NEW, 0.8f, 0, false, 0 }, { CONTEXT - 12, 0, 12, 0, 0, false, 0 },
-        { 21, 0, 1, 0, 0, false, 0 },
+        { .n_prompt = 21, .n_new = N_NEW },
+        { .n_prompt = 70, .salt = 3, .n_new = N_NEW, .temperature = 0.8f },
+        { .n_prompt = 40, .n_new = N_NEW, .most_drafts = 1 },
+        { .n_prompt = 21, .n_new = N_NEW, .late = true },
+        { .n_prompt = 3, .salt = 2, .n_new = N_NEW, .temperature = 0.8f },
+        { .n_prompt = CONTEXT - 12, .n_new = 12 },
+        { .n_prompt = 21, .n_new = 1 },
+        { .n_prompt = 21, .n_new = N_NEW, .refuse_at = 9 },
+        { .n_prompt = 21, .n_new = N_NEW, .cancel_at = 10 },
+        { .n_prompt = 21, .n_new = N_NEW, .cancel_at = 11 },
     };
     const struct share share = share_of("draft-layer-ids", 3);
-    int n_right = 0, n_drafted = 0;
+    int n_right = 0, n_drafted = 0, n_chosen = 0;
     (void)state;
     for (int i = 0; i < (int)(sizeof kinds / sizeof *kinds); i++) {
         if (!share_has(share, i)) continue;
@@ -360,8 +371,14 @@ static void ids_are_those_without(void **state) {
         print_message("%d ids, %d passes, %d drafts, %d right\n", with.result.n_tokens,
                       with.result.n_passes, with.result.n_drafted, with.result.n_accepted);
         if (kinds[i].n_new > 1) assert_true(with.result.n_drafted > 0);
+        if (i % 3 != 0) continue;
+        const struct tale chosen = tell(&kinds[i], REEL_SPECULATION_AUTO);
+        assert_int_equal(chosen.n, without.n);
+        assert_memory_equal(chosen.ids, without.ids, (size_t)chosen.n * sizeof *chosen.ids);
+        n_chosen += chosen.result.n_drafted;
         n_right += with.result.n_accepted, n_drafted += with.result.n_drafted;
     }
+    print_message("auto: %d drafts\n", n_chosen);
     assert_true(n_right > (f.of->head ? 0 : n_drafted / 10));
 }
 

@@ -321,7 +321,6 @@ static const struct mutation eagle3[] = {
     { "a hidden state with the norm of the id",
       { IN("draft_input.cu", "P_TAPS ? 0 : args.gains + M_HIDDEN", "args.gains") } },
     { "the id's part of the vector for the hidden state's",
-      { IN("draft_input.cu", "(size_t)args.parts + m.part) * M_HIDDEN",
-           "(size_t)args.parts) * M_HIDDEN") } },
+      { IN("draft_input.cu", "* args.parts + m.part) * M_HIDDEN", "* args.parts) * M_HIDDEN") } },
 };
 LIST(eagle3, eagle3, 8);

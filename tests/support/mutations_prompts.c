@@ -326,31 +326,32 @@ LIST(position, position, 6);
 /* ---- biases of q, k and v: test_sim_biases.c, which takes the way from the name's beginning ----
  */
 
-#define DECODE_BIAS "qkv_bias_load(w->a, w->layer, qkv_model_row(w->group, first + row))"
+#define DECODE_BIAS "qkv_bias_load(w->a, w->layer, w->token, qkv_model_row(w->group, first + row))"
 #define BIAS_ADDED  "sum += at < CONSUMER_THREADS ? bias : qkv_bias_ask(w, at);"
-#define QUEUE_BIAS  "qkv_bias_load(r->w.a, r->w.layer, qkv_row_of(r, column))"
-#define SHORT_BIAS  "qkv_bias_load(b->w.a, b->w.layer, qkv_model_row(b->w.group, of_group))"
+#define QUEUE_BIAS  "qkv_bias_load(r->w.a, r->w.layer, token, of)"
+#define SHORT_BIAS  "qkv_bias_load(b->w.a, b->w.layer, token, of)"
+#define SHORT_ROW   "qkv_model_row(b->w.group, of_group)"
 
 static const struct mutation bias[] = {
     { "decode: no biases", { IN("publish.cuh", BIAS_ADDED, "") } },
     { "decode: the first layer's biases in all",
       { IN("publish.cuh", DECODE_BIAS,
-           "qkv_bias_load(w->a, 0, qkv_model_row(w->group, first + row))") } },
+           "qkv_bias_load(w->a, 0, w->token, qkv_model_row(w->group, first + row))") } },
     { "decode: the first group's biases in all",
       { IN("publish.cuh", DECODE_BIAS,
-           "qkv_bias_load(w->a, w->layer, qkv_model_row(0, first + row))") } },
+           "qkv_bias_load(w->a, w->layer, w->token, qkv_model_row(0, first + row))") } },
     { "decode: the first SM's biases in its whole group",
       { IN("publish.cuh", DECODE_BIAS,
-           "qkv_bias_load(w->a, w->layer, qkv_model_row(w->group, row))") } },
+           "qkv_bias_load(w->a, w->layer, w->token, qkv_model_row(w->group, row))") } },
     { "decode: the norm's scale on biases too",
       { IN("publish.cuh", BIAS_ADDED, "sum += bias * norm_scale(column_ssq(w, 0, column));") } },
     { "decode: values with the biases of keys",
       { IN("shared.cuh", "kv / P_GROUP_KV * M_KV_HEADS", "0 * M_KV_HEADS") } },
     { "thin: no biases",
-      { IN("shared.cuh", "return M_QKV_BIAS ? bf16_pair(low + bias, high + bias)",
+      { IN("shared.cuh", "return M_QKV_BIAS ? bf16_pair(low + bias.low, high + bias.high)",
            "return M_QKV_BIAS ? bf16_pair(low, high)") } },
     { "thin: the first layer's biases in all",
-      { IN(PRODUCT, QUEUE_BIAS, "qkv_bias_load(r->w.a, 0, qkv_row_of(r, column))") } },
+      { IN(PRODUCT, QUEUE_BIAS, "qkv_bias_load(r->w.a, 0, token, of)") } },
     { "wide: the biases of the other half of a row tile",
       { IN(PRODUCT, "qkv_column(row, r->w.lane / 4 + 8 * i);",
            "qkv_column(row, r->w.lane / 4 + 8 * (1 - i));") } },
@@ -358,18 +359,15 @@ static const struct mutation bias[] = {
       { IN(PRODUCT, "qkv_column(row, r->w.lane / 4 + 8 * i);",
            "qkv_column(0, r->w.lane / 4 + 8 * i);") } },
     { "short: no biases",
-      { IN(BRIEF_PRODUCT, "        if (phase == TAPE_QKV) row_biases_load(b, row, bias);\n",
-           "") } },
+      { IN(BRIEF_PRODUCT, "if (phase == TAPE_QKV) row_biases_load(b, row,",
+           "if (0) row_biases_load(b, row,") } },
     { "short: the first layer's biases in all",
-      { IN(BRIEF_PRODUCT, SHORT_BIAS,
-           "qkv_bias_load(b->w.a, 0, qkv_model_row(b->w.group, of_group))") } },
+      { IN(BRIEF_PRODUCT, SHORT_BIAS, "qkv_bias_load(b->w.a, 0, token, of)") } },
     { "short: the first group's biases in all",
-      { IN(BRIEF_PRODUCT, SHORT_BIAS,
-           "qkv_bias_load(b->w.a, b->w.layer, qkv_model_row(0, of_group))") } },
+      { IN(BRIEF_PRODUCT, SHORT_ROW, "qkv_model_row(0, of_group)") } },
     { "long: values with the biases of keys",
       { IN("shared.cuh", "kv / P_GROUP_KV * M_KV_HEADS", "0 * M_KV_HEADS") } },
     { "long: the first SM's biases in its whole group",
-      { IN(BRIEF_PRODUCT, SHORT_BIAS,
-           "qkv_bias_load(b->w.a, b->w.layer, qkv_model_row(b->w.group, local))") } },
+      { IN(BRIEF_PRODUCT, SHORT_ROW, "qkv_model_row(b->w.group, local)") } },
 };
 LIST(bias, bias, 8);

@@ -286,6 +286,16 @@ bool cuda_decoding_is_over(const struct cuda_decoding *g) {
     return g->stopped || g->n_made >= g->d->max_tokens || g->position >= g->s->max_positions;
 }
 
+/* Puts guesses of the draft layer into the queue; returns how many. Where it has failed that is
+ * said. */
+static int ask_layer(struct cuda_decoding *g, int most) {
+    g->guess_from_ms = clock_ms();
+    const int n = cuda_guesses_queue(g->s, g->position, g->id, most);
+    if (n == 0 && !cuda_draft_lags(g->s, g->position) && g->d->guessed)
+        g->d->guessed(g->d->user, NULL, 0, 0);
+    return n;
+}
+
 /* Whether the next launch has drafts, which may have to be asked for first. Those of the draft
  * layer are in the queue then. */
 static bool has_drafts(struct cuda_decoding *g, struct backend_expected *expected) {
@@ -296,7 +306,7 @@ static bool has_drafts(struct cuda_decoding *g, struct backend_expected *expecte
     if (most <= 0)
         expected->n = 0;
     else if (expected->of_layer)
-        expected->n = cuda_guesses_queue(g->s, g->position, g->id, int_min(most, expected->worth));
+        expected->n = ask_layer(g, int_min(most, expected->worth));
     else
         expected->n = g->d->draft(g->d->user, expected->ids, most);
     expected->worth = expected->n;

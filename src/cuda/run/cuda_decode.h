@@ -12,15 +12,16 @@ struct cuda_run;
 struct cuda_decoding {
     struct backend_state *s;
     const struct backend_decode *d;
-    int position;        /* of `id` */
-    int32_t id;          /* delivered, or given; not yet evaluated */
-    int n_made;          /* delivered */
-    bool stopped;        /* by on_id */
-    bool enough;         /* as its callback says: the launch at hand is the last one */
-    bool drafts;         /* the next launch is to take some: the one at hand ends */
-    double delivered_ms; /* when the last id was; 0: none was yet */
-    bool asks;           /* drafts are asked for between launches, as was last heard */
-    bool changes;        /* the launch before took drafts, the one at hand takes none */
+    int position;         /* of `id` */
+    int32_t id;           /* delivered, or given; not yet evaluated */
+    int n_made;           /* delivered */
+    bool stopped;         /* by on_id */
+    bool enough;          /* as its callback says: the launch at hand is the last one */
+    bool drafts;          /* the next launch is to take some: the one at hand ends */
+    double delivered_ms;  /* when the last id was; 0: none was yet */
+    double guess_from_ms; /* when the draft layer was asked last */
+    bool asks;            /* drafts are asked for between launches, as was last heard */
+    bool changes;         /* the launch before took drafts, the one at hand takes none */
     const struct backend_batch *batch; /* which may have enough as well; or NULL */
 };
 

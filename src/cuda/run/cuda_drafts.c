@@ -226,7 +226,7 @@ static void take_guesses(const struct cuda_decoding *g, const struct columns_arg
     const int n = cuda_guesses_take(g->s, ids);
     for (int i = 0; i < n && b->draft_oracle; i++)
         ids[i] = args->draft[1 + i];
-    if (n > 0 && g->d->guessed) g->d->guessed(g->d->user, ids, n);
+    if (n > 0 && g->d->guessed) g->d->guessed(g->d->user, ids, n, clock_ms() - g->guess_from_ms);
 }
 
 enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
