@@ -4,13 +4,12 @@
  *   speculated_ids MODEL [KEY=VALUE ...]
  *
  *   device=D      as --device of reel; default gpu     options=TEXT  gpu_options of the models
- *   cache=FOLDER  of compiled kernels                  text=FILE     README.md: prompts are cut of it
- *   greedy=N      4000: ids made greedily              drawn=N       2000: at temperature 0.8, top-k
- *                                                                    50 and top-p 0.9
- *   most=M,...    0,1,2,3,4,5,6,7: drafts of a pass, 0: all that there may be
+ *   cache=FOLDER  of compiled kernels                  text=FILE     README.md: prompts are cut of
+ * it greedy=N      4000: ids made greedily              drawn=N       2000: at temperature 0.8,
+ * top-k 50 and top-p 0.9 most=M,...    0,1,2,3,4,5,6,7: drafts of a pass, 0: all that there may be
  *   draft=MODEL   guesses, too                         head=1        an EAGLE-3 head of synthetic
- *                                                                    weights does; some of its guesses
- *                                                                    are right by chance
+ *                                                                    weights does; some of its
+ * guesses are right by chance
  *
  * Prints CSV lines: kind,most,ids,n,passes,drafted,accepted,same. The exit status is 0 only when
  * all ids were the same. */
@@ -100,9 +99,11 @@ static struct made make(const struct reel_model *model, enum reel_speculation ki
 
 static void compare(const char *name, enum reel_speculation kind, int most, bool drawn,
                     const struct made *without) {
-    const struct reel_sampling sampling = {
-        .size = sizeof sampling, .temperature = drawn ? 0.8F : 0, .top_k = 50, .top_p = 0.9F, .seed = 7
-    };
+    const struct reel_sampling sampling = { .size = sizeof sampling,
+                                            .temperature = drawn ? 0.8F : 0,
+                                            .top_k = 50,
+                                            .top_p = 0.9F,
+                                            .seed = 7 };
     const struct reel_model *model = kind == REEL_SPECULATION_EAGLE3 ? b.with_head : b.plain;
     struct made m = make(model, kind, most, &sampling, without->n);
     const bool same = memcmp(m.ids, without->ids, (size_t)m.n * sizeof *m.ids) == 0;
@@ -136,9 +137,11 @@ static void compare_all(const char *mosts, bool drawn, int n) {
                   { "mtp", REEL_SPECULATION_MTP },
                   { "draft", REEL_SPECULATION_DRAFT },
                   { "eagle3", REEL_SPECULATION_EAGLE3 } };
-    const struct reel_sampling sampling = {
-        .size = sizeof sampling, .temperature = drawn ? 0.8F : 0, .top_k = 50, .top_p = 0.9F, .seed = 7
-    };
+    const struct reel_sampling sampling = { .size = sizeof sampling,
+                                            .temperature = drawn ? 0.8F : 0,
+                                            .top_k = 50,
+                                            .top_p = 0.9F,
+                                            .seed = 7 };
     struct made without = make(b.plain, REEL_SPECULATION_OFF, 0, &sampling, n);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const enum reel_speculation kind = kinds[i].kind;
@@ -177,7 +180,8 @@ int main(int argc, char **argv) {
         free(story.ids);
     }
     puts("kind,most,ids,n,passes,drafted,accepted,same");
-    compare_all(mosts ? mosts : "0,1,2,3,4,5,6,7", false, (int)number_of(argc, argv, "greedy", 4000));
+    compare_all(mosts ? mosts : "0,1,2,3,4,5,6,7", false,
+                (int)number_of(argc, argv, "greedy", 4000));
     compare_all(mosts ? mosts : "0,1,2,3,4,5,6,7", true, (int)number_of(argc, argv, "drawn", 2000));
     reel_model_close(b.with_head);
     reel_model_close(b.draft);

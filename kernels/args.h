@@ -148,7 +148,8 @@ struct decode_args {
     int n_stop_ids;
     int stop_ids[ARGS_MAX_STOP_IDS];
     struct sampling_args sampling;
-    float *taps; /* P_TAPS: f32 [n_tokens, ARGS_TAPS, hidden], see draft_head.cuh; or NULL */
+    unsigned int *guess; /* M_DRAFT: gets the launch's first id, for launches behind it; or NULL */
+    float *taps;         /* P_TAPS: f32 [n_tokens, ARGS_TAPS, hidden], see draft_head.cuh; or NULL */
 };
 
 /* Several GPUs that share a model: each has a launch, with arguments of its own, and this besides. Blocks are counted
@@ -193,8 +194,8 @@ struct gpu_args {
  *
  * With P_LEAVES each column whose token goes through the layers leaves what they made of it, before the final norm, at
  * its `hidden`, f32 [hidden]; with P_TAPS it leaves its taps there, f32 [ARGS_TAPS, hidden]; in each pass at the same
- * place. And drafts of the first pass may be ids that launches before this one make: `guessed` then has their
- * mailboxes, of whose ids each first one is a draft, if it is there. */
+ * place. And drafts of the first pass may be ids that launches before this one make: `guessed` then has what they
+ * leave in `guess`, of which each is a draft, if it is an id. */
 struct columns_args {
     int n_passes;                   /* that the launch makes at most */
     unsigned int follows;           /* with P_FOLLOWS, a bit for each column: it follows the column before it */
@@ -206,9 +207,9 @@ struct columns_args {
     int ends_early;                 /* 1: the launch ends as soon as a column is over that was not idle */
     struct decode_mailbox *mailbox; /* gets n_evaluated, the passes made, and `end` once the launch is over */
     struct decode_args column[ARGS_MAX_COLUMNS];
-    const struct decode_mailbox *guessed; /* with P_LEAVES: in place of each `draft` that is not -1, the first column's
-                                             follower first; or NULL */
-    const int *meant;                     /* [n_meant] the id that each of those ids means, or NULL: itself */
+    const unsigned int *guessed; /* with P_LEAVES: in place of each `draft` that is not -1, the first column's follower
+                                    first; or NULL */
+    const int *meant;            /* [n_meant] the id that each of those ids means, or NULL: itself */
     int n_meant;
 };
 

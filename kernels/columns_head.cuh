@@ -409,11 +409,10 @@ DEV void sessions_go_on(struct worker *w) {
 DEV int first_draft(const struct worker *w, int column, int gap) {
     const int draft = w->all->draft[column];
 #if P_LEAVES
-    const struct decode_mailbox *guessed = w->all->guessed;
-    if (guessed && draft >= 0) {
-        const u64 word = mapped_load64((const volatile u64 *)guessed[column - 1].ids);
-        const u32 id = guess_means((u32)word, w->all->meant, w->all->n_meant);
-        return !gap && (u32)(word >> 32) == 1 && id < M_VOCAB ? (int)id : -1;
+    if (w->all->guessed && draft >= 0) {
+        u32 id = plain_load32(w->all->guessed + column - 1);
+        if (P_TAPS) id = guess_means(id, w->all->meant, w->all->n_meant);
+        return !gap && id < M_VOCAB ? (int)id : -1;
     }
 #endif
     return (void)gap, draft;

@@ -29,9 +29,8 @@ struct draft_args {
     const float *gains;              /* f32 [id, hidden state][hidden]: of the norms */
     float eps;                       /* of the norms */
     const int *ids;                  /* [n], or NULL: they are `few` */
-    const unsigned long long *word;  /* of a mailbox: the only id is the one that a launch before this leaves there; or
-                                        NULL */
-    const int *meant;                /* [n_meant] the id that each id of a mailbox means, or NULL: itself */
+    const unsigned int *word;        /* the only id is the one that a launch before this leaves there; or NULL */
+    const int *meant;                /* [n_meant] the id that each such id means, or NULL: itself */
     int n_meant;
     int few[DRAFT_FEW];
     int n; /* at most DRAFT_POSITIONS */

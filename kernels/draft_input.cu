@@ -89,10 +89,9 @@ DEV void half_make(const struct half *h, u32 *to, int lane, int warp) {
 }
 
 /* The id of a position. */
-DEV u32 half_id(const struct draft_args *args, int t, int lane) {
+DEV u32 half_id(const struct draft_args *args, int t) {
     u32 id = args->ids ? const_load32((const u32 *)args->ids + t) : (u32)args->few[t % DRAFT_FEW];
-    if (args->word && lane == 0) id = guess_means((u32)mapped_load64(args->word), args->meant, args->n_meant);
-    id = shuffle(id, 0);
+    if (args->word) id = guess_means(plain_load32(args->word), args->meant, args->n_meant);
     return id < M_VOCAB ? id : 0;
 }
 
@@ -105,7 +104,7 @@ KERNEL(DRAFT_THREADS) draft_halves(const PARAMETER struct draft_args args) {
     NO_UNROLL
     for (int i = (int)block_index(); i < args.parts * args.n; i += (int)block_count()) {
         const int t = i / args.parts, part = i % args.parts;
-        struct half h = { &w, part ? 0 : half_id(&args, t, lane), 0, 0, 0, args.gains, args.eps };
+        struct half h = { &w, part ? 0 : half_id(&args, t), 0, 0, 0, args.gains, args.eps };
         if (!part && args.embedding) h.row = (const u32 *)args.embedding + (size_t)h.id * HALF_PAIRS;
         if (part) {
             h.hidden = args.hidden + (size_t)(t * (args.parts - 1) + part - 1) * M_HIDDEN;

@@ -116,6 +116,9 @@ DEV void host_told(const struct worker *w, int t, const struct picked *p, int ma
 #else
     const u32 drafted = 0;
 #endif
+#if M_DRAFT
+    if (made && n == 0 && w->a->guess) plain_store32(w->a->guess, p->best.id);
+#endif
     if (made) mapped_store64(&m->ids[n % MAILBOX_IDS], (u64)(n + 1) << 32 | drafted | p->best.id), n++;
     if (!end) return;
     mapped_store32(&m->n_made, n);

@@ -10,6 +10,7 @@ void draft_model_fill(struct draft_model *d, const struct model_config *config,
     d->config.n_layers = 1;
     d->config.n_draft_layers = 0;
     if (!head && d->config.vocab > DRAFT_IDS) d->config.vocab = DRAFT_IDS;
+    d->config.is_draft = true;
     d->config.given_biases = head;
     d->config.layer_kinds[0] = LAYER_ATTENTION;
     memset(&d->config.delta, 0, sizeof d->config.delta);

@@ -418,6 +418,7 @@ static void take_model(struct plan *p, const struct model_config *c) {
     p->head_dim = c->head_dim;
     p->qk_norm = c->qk_norm;
     p->qkv_bias = c->qkv_bias || c->given_biases;
+    p->is_draft = c->is_draft;
     p->given_biases = c->given_biases;
     p->tied = c->tied;
     p->rms_eps = c->rms_eps;

@@ -277,12 +277,14 @@ static const struct mutation draft_layer[] = {
       { IN("columns_head.cuh", "float_bits(h[c][i % SLICE * 2])",
            "float_bits(h[0][i % SLICE * 2])") } },
     { "a pass with the first guess for all",
-      { IN("columns_head.cuh", "guessed[column - 1].ids", "guessed[0].ids") } },
+      { IN("columns_head.cuh", "guessed + column - 1)", "guessed)") } },
     { "a guess made of another id than the one before",
-      { IN("draft_input.cu", "(u32)mapped_load64(args->word)",
-           "(u32)mapped_load64(args->word) / 2") } },
+      { IN("draft_input.cu", "guess_means(plain_load32(args->word),",
+           "guess_means(plain_load32(args->word) / 2,") } },
+    { "a guess's id left for nobody",
+      { IN("phase_pick.cuh", "made && n == 0 && w->a->guess", "made && n == 1 && w->a->guess") } },
 };
-LIST(draft_layer, draft_layer, 7);
+LIST(draft_layer, draft_layer, 8);
 
 /* Likewise, of an EAGLE-3 head. */
 static const struct mutation eagle3[] = {
@@ -312,8 +314,7 @@ static const struct mutation eagle3[] = {
     { "biases of a short prompt's even tokens for the odd ones",
       { IN("short_product.cuh", "b->w.layer, token + 1, of)", "b->w.layer, token, of)") } },
     { "a pass with guesses as the head counts them",
-      { IN("columns_head.cuh", "guess_means((u32)word, w->all->meant,",
-           "guess_means((u32)word, 0,") } },
+      { IN("columns_head.cuh", "guess_means(id, w->all->meant,", "guess_means(id, 0,") } },
     { "a guess made of an id as the head counts it",
       { IN("draft_input.cu", "args->meant, args->n_meant)", "0, 0)") } },
     { "a further guess made of what is behind the norm",

@@ -53,11 +53,13 @@ struct cuda_draft_state {
     int32_t *ids;          /* [WAITING + gpu_most_given + 1] */
     bool *raw;             /* [WAITING + gpu_most_given]: the hidden state lacks the final norm */
     bool failed;
-    /* Guesses in the queue. The id of each is the first of its mailbox. */
+    /* Guesses in the queue. The id of each is the first of its mailbox. A launch would wait for the
+     * host's memory: it takes the id from the device's. */
     struct cuda_run runs[MOST_GUESSES];
     int n_runs;
     struct decode_mailbox *mailboxes; /* [MOST_GUESSES], which the device sees too, */
     cu_address mailbox_address;       /* there */
+    cu_address guesses;               /* i32 [MOST_GUESSES] the same ids, for launches */
 };
 
 static bool is_head(const struct backend *b) {
@@ -283,7 +285,8 @@ void cuda_draft_layer_close(struct backend *b) {
 static void state_close(struct cuda_draft_state *d, const struct backend *b) {
     if (!d) return;
     if (!cuda_untouchable(b)) {
-        const cu_address all[] = { d->hidden, d->told, d->halves, d->biases, d->device_ids };
+        const cu_address all[] = { d->hidden, d->told,       d->halves,
+                                   d->biases, d->device_ids, d->guesses };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             cuda_free(&b->gpu, all[i]);
         cuda_host_free(&b->gpu, d->mailboxes);
@@ -315,7 +318,8 @@ static enum reel_status state_open(struct cuda_draft_state **out, const struct b
                 { &d->told, part },
                 { &d->halves, DRAFT_POSITIONS * (part + cuda_draft_row_bytes(b)) },
                 { &d->biases, DRAFT_POSITIONS * rows * sizeof(float) },
-                { &d->device_ids, (size_t)DRAFT_POSITIONS * sizeof *d->ids } };
+                { &d->device_ids, (size_t)DRAFT_POSITIONS * sizeof *d->ids },
+                { &d->guesses, MOST_GUESSES * sizeof *d->ids } };
     status = mem_zeroed(&d->ids, most + 1, sizeof *d->ids, "ids for drafts", err);
     if (status == REEL_OK)
         status = mem_zeroed(&d->raw, most, sizeof *d->raw, "hidden states for drafts", err);
@@ -353,6 +357,11 @@ enum reel_status cuda_guess_begin(struct backend_state *s, struct reel_error *er
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
+
+/* Where launches leave and find the id of guess i. */
+static cu_address guess_id(const struct cuda_draft_state *d, int i) {
+    return d->guesses + (cu_address)i * sizeof(int32_t);
+}
 
 /* Where the device sees the mailbox of guess i. */
 static cu_address guess_mailbox(const struct cuda_draft_state *d, int i) {
@@ -444,7 +453,7 @@ static enum reel_status queue_inputs(const struct backend_state *s, const int32_
     cuda_args_start(s, &args.model);
     give_matrices(b, d, !ids, &args);
     if (!ids) {
-        args.word = cuda_pointer(guess_mailbox(d, d->n_runs - 1)); /* `ids` is its first field */
+        args.word = cuda_pointer(guess_id(d, d->n_runs - 1));
     } else if (of->n <= DRAFT_FEW) {
         memcpy(args.few, ids, (size_t)of->n * sizeof *ids);
     } else if (status == REEL_OK) {
@@ -506,6 +515,7 @@ static enum reel_status queue_guess(struct cuda_draft_state *d, int slot, int n,
     args.hidden = cuda_pointer(d->told);
     args.pick = 1;
     args.mailbox = cuda_pointer(guess_mailbox(d, d->n_runs));
+    args.guess = cuda_pointer(guess_id(d, d->n_runs));
     if (logits) args.logits = cuda_pointer(slots->out), args.sampling.adjust = 1;
     struct cuda_run *run = &d->runs[d->n_runs];
     status = cuda_submit_own(run, slots, &d->mailboxes[d->n_runs], &args, err);
@@ -635,7 +645,7 @@ int cuda_guesses_queue(struct backend_state *s, int position, int32_t id, int mo
 
 void cuda_guesses_give(const struct backend_state *s, struct columns_args *args) {
     const struct cuda_draft_layer *l = s->backend->draft_layer;
-    args->guessed = cuda_pointer(s->drafts->mailbox_address);
+    args->guessed = cuda_pointer(guess_id(s->drafts, 0));
     args->meant = cuda_pointer(l->meant);
     args->n_meant = l->draft.config.vocab;
 }

@@ -33,8 +33,8 @@ int cuda_guess(struct backend_state *s, int position, int32_t id, int32_t *ids, 
                float *logits);
 
 /* The same in steps, for a launch of columns.cu that finds its drafts on the device. Puts guesses
- * into the queue, without waiting; returns how many. Each one's id will be the first of its
- * mailbox: cuda_guesses_give says where that is. Before the state is used for
+ * into the queue, without waiting; returns how many. Each one leaves its id on the
+ * device: cuda_guesses_give says where that is. Before the state is used for
  * anything else the guesses are taken: that waits for all, and returns how many there are before
  * the first that has failed. */
 int cuda_guesses_queue(struct backend_state *s, int position, int32_t id, int most);
