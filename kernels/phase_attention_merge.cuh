@@ -94,9 +94,11 @@ DEV struct merged parts_merge(const struct attention_shared *at, int head, const
 }
 
 #if P_COLUMNS > 1
-/* The same without the current position, for the few parts that a block has of a column that is split. A part that
- * there is not is 0 times the first one: sums that were cleared, and added to under a condition, ptxas has read before
- * they were clear. */
+/* In this program ptxas has read sums that were cleared, and added to under a condition, before they were clear. So
+ * what is added of a part that there is not is 0 times the first one. In others the condition is faster. */
+enum { ADD_ABSENT = P_LEAVES };
+
+/* The same without the current position, for the few parts that a block has of a column that is split. */
 DEV struct merged share_merge(const struct attention_shared *at, int head, const float *o, int parts) {
     float sum[3][2];
     struct merged r = { 0, 0, ATTENTION_NEVER, 0 };
@@ -108,11 +110,10 @@ DEV struct merged share_merge(const struct attention_shared *at, int head, const
         if (p < parts) r.m = max_float(r.m, at->m[head][p]);
     UNROLL
     for (int p = 0; p < AT_PARTS; p++) {
-        const int there = p < parts, at_part = there ? p : 0, i = p % 2 == 0;
-        const float f = there ? exp2_approx(at->m[head][at_part] - r.m) : 0;
-        const float *from = o + at_part * P_GROUP_KV_HEADS * AT_O_FLOATS;
-        const float l = parts ? at->l[head][at_part] : 0, low = parts ? from[0] : 0;
-        const float high = parts ? from[AT_O_STRIDE] : 0;
+        if (!ADD_ABSENT && p >= parts) continue;
+        const int there = !ADD_ABSENT || p < parts, of = there ? p : 0, any = !ADD_ABSENT || parts, i = p % 2 == 0;
+        const float f = there ? exp2_approx(at->m[head][of] - r.m) : 0, *from = o + of * P_GROUP_KV_HEADS * AT_O_FLOATS;
+        const float l = any ? at->l[head][of] : 0, low = any ? from[0] : 0, high = any ? from[AT_O_STRIDE] : 0;
         sum[0][i] += f * l, sum[1][i] += f * low, sum[2][i] += f * high;
     }
     r.l = sum[0][0] + sum[0][1], r.low = sum[1][0] + sum[1][1], r.high = sum[2][0] + sum[2][1];
