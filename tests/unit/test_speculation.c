@@ -7,6 +7,7 @@
 #include "support/sanitized.h"
 #include "support/shares.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -364,6 +365,57 @@ static void auto_asks_a_draft_layer_where_it_pays(void **state) {
     }
 }
 
+/* Where a backend decodes by itself the layer is asked between two launches: auto weighs it by what
+ * guesses took, which is no part of what a pass took, and asks no more where it has failed. */
+static void auto_asks_a_layer_between_launches_where_it_pays(void **state) {
+    (void)state;
+    if (!has_layer) skip();
+    struct reel_error err = { 0 };
+    const struct reel_generation set = { .size = sizeof set,
+                                         .max_tokens = 40,
+                                         .ignore_stop_ids = true,
+                                         .speculation = REEL_SPECULATION_AUTO };
+    for (int follows = 0; follows < 2; follows++) {
+        struct reel_session *s = open_session_for(
+            follows ? REEL_SPECULATION_AUTO : REEL_SPECULATION_OFF, 400, "It is a truth");
+        struct generation *g = &s->generation;
+        struct backend_expected expected = { 0 };
+        const struct reel_token *token = NULL;
+        const struct backend_taken round = {
+            .columns = 4, .n_passes = 1, .n_ids = 1, .n_drafted = 3, .ms = 160
+        };
+        golden_require(reel_generation_start(s, &set, &err), &err);
+        golden_require(reel_generation_next(s, &token, &err), &err);
+        g->costs = (struct pass_costs){ .ms = { 0, 100, 105, 110, 115, 400, 400, 400, 400 },
+                                        .spent_ms = 1e6 };
+        guesses_expect(s, &expected, 0);
+        assert_int_equal(expected.asks && expected.of_layer, follows);
+        if (follows) {
+            assert_int_equal(expected.worth, 3);
+            guesses_of_layer(s, (const int32_t[]){ 1, 2, 3 }, 3, 30);
+            assert_true(fabs(g->layer_ms - 10) < 1e-9 && fabs(g->costs.lead_ms + 30) < 1e-9);
+            guesses_saw_passes(s, &round);
+            assert_true(g->costs.ms[4] > 116 && g->costs.ms[4] < 117); /* it follows 130, not 160 */
+            g->layer_ms = 1e3;
+            expected = (struct backend_expected){ 0 };
+            guesses_expect(s, &expected, 0);
+            assert_false(expected.asks || expected.of_layer);
+            g->layer_ms = 10;
+            guesses_expect(s, &expected, 0);
+            assert_true(expected.asks);
+            guesses_of_layer(s, NULL, 0, 0);
+            expected = (struct backend_expected){ 0 };
+            guesses_expect(s, &expected, 0);
+            assert_false(expected.asks);
+            g->set.speculation = REEL_SPECULATION_MTP;
+            guesses_expect(s, &expected, 0);
+            assert_false(expected.asks);
+        }
+        golden_require(reel_generation_finish(s, NULL, &err), &err);
+        reel_session_close(s);
+    }
+}
+
 /* ---- beside others ---- */
 
 static struct backend_ops ops, probed;
@@ -480,6 +532,7 @@ int main(void) {
         cmocka_unit_test(a_draft_layer_guesses),
         cmocka_unit_test(a_draft_layer_follows_a_session_about),
         cmocka_unit_test(auto_asks_a_draft_layer_where_it_pays),
+        cmocka_unit_test(auto_asks_a_layer_between_launches_where_it_pays),
         cmocka_unit_test(nobody_computes_while_a_draft_layer_guesses),
         cmocka_unit_test(what_is_not_allowed_is_said),
     };
