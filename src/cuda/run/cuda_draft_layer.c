@@ -533,7 +533,7 @@ static enum reel_status end_guess(const struct cuda_draft_layer *l, struct cuda_
     if (status != REEL_OK) cuda_stop(run);
     const enum reel_status end = cuda_finish(run, NULL, status == REEL_OK ? err : NULL);
     if (status == REEL_OK) status = end;
-    if (status == REEL_OK && *id < 0)
+    if (status == REEL_OK && (*id < 0 || *id >= l->draft.config.vocab))
         status = err_set(err, REEL_E_DEVICE, "a draft layer's launch ended without an id");
     if (status == REEL_OK && l->draft.weights.draft.ids) *id = l->draft.weights.draft.ids[*id];
     return status;
