@@ -228,7 +228,7 @@ static bool same_behind_passes(void) {
 
 static void guesses_are_those_of_the_cpu(void **state) {
     static const int lengths[] = { 3, 21, 75, 32 };
-    const struct share share = share_of("draft-layer", 2);
+    const struct share share = share_of("draft-layer", 3);
     (void)state;
     for (int i = 0; i < 4; i++)
         if (share_has(share, i)) assert_true(same_behind_prompts(lengths[i]));
@@ -371,14 +371,14 @@ static void ids_are_those_without(void **state) {
         print_message("%d ids, %d passes, %d drafts, %d right\n", with.result.n_tokens,
                       with.result.n_passes, with.result.n_drafted, with.result.n_accepted);
         if (kinds[i].n_new > 1) assert_true(with.result.n_drafted > 0);
-        if (i % 3 != 0) continue;
+        n_right += with.result.n_accepted, n_drafted += with.result.n_drafted;
+        if (n_chosen > 0 || kinds[i].n_new != N_NEW) continue; /* one of a run chooses */
         const struct tale chosen = tell(&kinds[i], REEL_SPECULATION_AUTO);
         assert_int_equal(chosen.n, without.n);
         assert_memory_equal(chosen.ids, without.ids, (size_t)chosen.n * sizeof *chosen.ids);
-        n_chosen += chosen.result.n_drafted;
-        n_right += with.result.n_accepted, n_drafted += with.result.n_drafted;
+        print_message("auto: %d drafts\n", chosen.result.n_drafted);
+        n_chosen++;
     }
-    print_message("auto: %d drafts\n", n_chosen);
     assert_true(n_right > (f.of->head ? 0 : n_drafted / 10));
 }
 
@@ -526,6 +526,10 @@ int main(void) {
         cmocka_unit_test(opening_the_layer_may_fail),
         cmocka_unit_test(mutations_are_seen),
     };
-    const int failed = cmocka_run_group_tests(layer, start_layer, stop);
-    return cmocka_run_group_tests(head, start_head, stop) + failed;
+    /* they take turns: numbers of shares within have no divisor in common with theirs */
+    const struct share share = share_of("draft-layers", 2);
+    int failed = 0;
+    if (share_has(share, 0)) failed += cmocka_run_group_tests(layer, start_layer, stop);
+    if (share_has(share, 1)) failed += cmocka_run_group_tests(head, start_head, stop);
+    return failed;
 }

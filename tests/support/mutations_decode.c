@@ -284,7 +284,7 @@ static const struct mutation draft_layer[] = {
     { "a guess's id left for nobody",
       { IN("phase_pick.cuh", "made && n == 0 && w->a->guess", "made && n == 1 && w->a->guess") } },
 };
-LIST(draft_layer, draft_layer, 8);
+LIST(draft_layer, draft_layer, 7);
 
 /* Likewise, of an EAGLE-3 head. */
 static const struct mutation eagle3[] = {
@@ -324,4 +324,4 @@ static const struct mutation eagle3[] = {
     { "the id's part of the vector for the hidden state's",
       { IN("draft_input.cu", "* args.parts + m.part) * M_HIDDEN", "* args.parts) * M_HIDDEN") } },
 };
-LIST(eagle3, eagle3, 8);
+LIST(eagle3, eagle3, 7);
