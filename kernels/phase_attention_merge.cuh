@@ -94,8 +94,9 @@ DEV struct merged parts_merge(const struct attention_shared *at, int head, const
 }
 
 #if P_COLUMNS > 1
-/* In this program ptxas has read sums that were cleared, and added to under a condition, before they were clear. So
- * what is added of a part that there is not is 0 times the first one. In others the condition is faster. */
+/* In programs that leave hidden states ptxas has read sums that were cleared, and added to under a condition, before
+ * they were clear. So there a part that the block does not have is added as 0 times the first one. In others the
+ * condition is faster. */
 enum { ADD_ABSENT = P_LEAVES };
 
 /* The same without the current position, for the few parts that a block has of a column that is split. */

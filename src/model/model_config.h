@@ -52,9 +52,9 @@ struct model_config {
     bool qk_norm;         /* Qwen3: RMSNorm over each head of q and k, before RoPE */
     bool qkv_bias;        /* Qwen2: rows of q, k and v have a bias, added before RoPE; never with
                              qk_norm or gated_attention */
-    bool is_draft;        /* a draft layer or an EAGLE-3 head (draft_model.h), */
-    bool given_biases;    /* the latter: each position's biases of q, k and v are given with its
-                             embedding */
+    bool is_draft;        /* this is a draft layer or an EAGLE-3 head (draft_model.h) */
+    bool given_biases;    /* an EAGLE-3 head: each position's biases of q, k and v are given with
+                             its embedding */
     bool tied;            /* the output matrix is the embedding */
     bool gated_attention; /* rows of q are, head by head, its query and its output's gate */
     bool centred_norms;   /* gains are stored less 1, and a norm rounds once */

@@ -144,7 +144,8 @@ struct plan {
     int rotary_dim; /* entries of a head that are rotated */
     int group_heads, group_kv_heads;
     bool qk_norm, qkv_bias, tied;
-    bool is_draft, given_biases; /* the model is a draft layer; it is an EAGLE-3 head */
+    bool is_draft;        /* the model is a draft layer or an EAGLE-3 head */
+    bool given_biases;    /* it is a head: biases of q, k and v are given with each token */
     int taps[DRAFT_TAPS]; /* layers in front of which its EAGLE-3 head sees the residual stream; 0:
                              it has no head */
     float rms_eps;

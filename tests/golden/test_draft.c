@@ -3,6 +3,7 @@
 #include "cpu/reference_model.h"
 #include "model/draft_model.h"
 #include "tests/support/golden.h"
+#include "tests/support/told_pass.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -205,56 +206,13 @@ static void judge_second_steps(struct guessing *g) {
 
 /* ---- in passes with drafts ---- */
 
-/* Which the golden's ids follow, whatever the logits say. */
-struct passing {
-    int n_right, asked; /* drafts of a pass that are right, and where it stands */
-};
-
-static int32_t draw(void *user, const float *logits, int64_t position) {
-    (void)user;
-    (void)logits;
-    return ids[position];
-}
-
-static bool on_id(void *user, int32_t id) {
-    struct passing *p = user;
-    assert_int_equal(id, ids[++p->asked]);
-    return true;
-}
-
-/* As many as there may be, the last of which are wrong. */
-static int draft(void *user, int32_t *drafts, int most) {
-    const struct passing *p = user;
-    for (int i = 0; i < most; i++)
-        drafts[i] = (ids[p->asked + 1 + i] + (i >= p->n_right)) % (int32_t)vocab;
-    return most;
-}
-
-static bool one_pass(void *user) {
-    (void)user;
-    return true;
-}
-
-/* A pass behind each position that is reached; `step`: how many passes before it is judged. */
+/* The golden's ids come, whatever the logits say; `step`: how many passes before one is judged. */
 static void in_passes(struct guessing *g, int step) {
-    struct passing p = { .asked = 3 };
-    const atomic_bool cancel = false;
-    eval_some(g, 0, p.asked);
-    for (int n = 1; p.asked < N_IDS - 2; n++) {
-        p.n_right = (3 * n) % 8;
-        const struct backend_decode decode = { .position = p.asked,
-                                               .id = ids[p.asked],
-                                               .max_tokens = N_IDS - 1 - p.asked,
-                                               .on_id = on_id,
-                                               .draw = draw,
-                                               .draft = draft,
-                                               .user = &p,
-                                               .cancel = &cancel };
-        struct backend_column column = { .state = g->s, .decode = &decode };
-        const struct backend_batch batch = { .columns = &column, .n = 1, .enough = one_pass };
-        cpu_backend.step(g->b, &batch);
-        assert_int_equal(column.status, REEL_OK);
-        if (n % step == 0) judge_slot(g, p.asked - 1);
+    struct told_pass t = { .ids = ids, .n = N_IDS, .vocab = (int)vocab, .position = 3 };
+    eval_some(g, 0, t.position);
+    for (int n = 1; t.position < N_IDS - 2; n++) {
+        told_pass(&t, g->b, g->s, (3 * n) % 8);
+        if (n % step == 0) judge_slot(g, t.position - 1);
     }
 }
 

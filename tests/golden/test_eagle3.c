@@ -5,11 +5,11 @@
 #include "reel.h"
 #include "runtime/backend.h"
 #include "tests/support/golden.h"
+#include "tests/support/told_pass.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,57 +186,14 @@ static void judge_further_steps(struct guessing *g, int n) {
 
 /* ---- in passes with drafts ---- */
 
-/* The golden's ids come, whatever the logits say. */
-struct passing {
-    int n_right, asked; /* drafts of a pass that are right, and where it stands */
-};
-
-static int32_t draw(void *user, const float *logits, int64_t position) {
-    (void)user;
-    (void)logits;
-    return ids[position];
-}
-
-static bool on_id(void *user, int32_t id) {
-    struct passing *p = user;
-    assert_int_equal(id, ids[++p->asked]);
-    return true;
-}
-
-/* As many as there may be, the last of which are wrong. */
-static int draft(void *user, int32_t *drafts, int most) {
-    const struct passing *p = user;
-    for (int i = 0; i < most; i++)
-        drafts[i] = (ids[p->asked + 1 + i] + (i >= p->n_right)) % files.config.vocab;
-    return most;
-}
-
-static bool one_pass(void *user) {
-    (void)user;
-    return true;
-}
-
-/* Every step-th of them is judged. */
+/* The golden's ids come, whatever the logits say. Every step-th pass is judged. */
 static void in_passes(struct guessing *g, int step) {
-    struct passing p = { .asked = 3 };
-    const atomic_bool cancel = false;
+    struct told_pass t = { .ids = ids, .n = N_IDS, .vocab = files.config.vocab, .position = 3 };
     forget(g);
-    eval_some(g, 0, p.asked);
-    for (int n = 1; p.asked < N_IDS - 2; n++) {
-        p.n_right = (3 * n) % 8;
-        const struct backend_decode decode = { .position = p.asked,
-                                               .id = ids[p.asked],
-                                               .max_tokens = N_IDS - 1 - p.asked,
-                                               .on_id = on_id,
-                                               .draw = draw,
-                                               .draft = draft,
-                                               .user = &p,
-                                               .cancel = &cancel };
-        struct backend_column column = { .state = g->s, .decode = &decode };
-        const struct backend_batch batch = { .columns = &column, .n = 1, .enough = one_pass };
-        cpu_backend.step(g->b, &batch);
-        assert_int_equal(column.status, REEL_OK);
-        if (n % step == 0) judge_slot(g, p.asked - 1);
+    eval_some(g, 0, t.position);
+    for (int n = 1; t.position < N_IDS - 2; n++) {
+        told_pass(&t, g->b, g->s, (3 * n) % 8);
+        if (n % step == 0) judge_slot(g, t.position - 1);
     }
 }
 
