@@ -281,17 +281,22 @@ DEV void attention_gather(struct worker *w, int nth, const struct rotation *r) {
     }
 }
 
+/* What a norm's scale is one over the root of, given the sum of a row's squares: of q together with the scale of
+ * scores, and of k. */
+DEV float q_squares(float sum) { return sum + M_HEAD_DIM * M_RMS_EPS; }
+DEV float k_squares(float sum) { return sum * (1.0f / M_HEAD_DIM) + M_RMS_EPS; }
+
 /* Products with a stored q become scores in base 2 by this factor: norm and scale of q. */
 DEV float q_factor(const struct attention_shared *at, int head) {
     if (!M_QK_NORM) return LOG2_E * rsqrt_approx((float)M_HEAD_DIM);
-    return LOG2_E * rsqrt_approx(sum_run(at->q_ssq[head], AT_SSQ) + M_HEAD_DIM * M_RMS_EPS);
+    return LOG2_E * rsqrt_approx(q_squares(sum_run(at->q_ssq[head], AT_SSQ)));
 }
 
 /* Products with a stored k need this factor besides: the norm of k, or the scale of its codes. */
 DEV float k_factor(const struct attention_shared *at, int kv_head) {
     if (P_KV_FORM) return at->q_ssq[P_GROUP_HEADS + kv_head][0]; /* own_scale */
     if (!M_QK_NORM) return 1;
-    return rsqrt_approx(sum_run(at->q_ssq[P_GROUP_HEADS + kv_head], AT_SSQ) * (1.0f / M_HEAD_DIM) + M_RMS_EPS);
+    return rsqrt_approx(k_squares(sum_run(at->q_ssq[P_GROUP_HEADS + kv_head], AT_SSQ)));
 }
 
 #if P_FOLLOWS
@@ -348,14 +353,26 @@ DEV int keeps_own(const struct worker *w, int position) {
     return position % P_GROUP_SMS == w->member;
 }
 
-/* Makes the current position's scores with the q heads. k is row 0 of an A operand, which wants a row's words in the
- * order in which a B operand wants a column's. */
+/* q_factor of the KV head's q heads, in the first lanes, and behind them k_factor. */
+DEV float own_factor(const struct attention_shared *at, int kv_head, int lane) {
+    const int of_q = lane < AT_HEADS, head = kv_head * AT_HEADS + (of_q ? lane : 0);
+    if (!M_QK_NORM || P_KV_FORM) return of_q ? q_factor(at, head) : k_factor(at, kv_head);
+    const float sum = sum_run(at->q_ssq[of_q ? head : P_GROUP_HEADS + kv_head], AT_SSQ);
+    const float root = rsqrt_approx(of_q ? q_squares(sum) : k_squares(sum));
+    return of_q ? LOG2_E * root : root;
+}
+
+/* Makes the current position's scores with the q heads. k is row 0 of an A operand, or its upper rows, which wants a
+ * row's words in the order in which a B operand wants a column's. One warp alone comes here, and with one column the
+ * others wait for it; so it has few instructions there. Programs for several columns are slower with those. */
 DEV void own_scores(struct worker *w, int kv_head) {
+    enum { BRIEF = P_COLUMNS == 1 };
     struct attention_shared *at = attention_of(w);
     const int lane = w->lane, head = kv_head * AT_HEADS;
     const struct quad *q = (const struct quad *)at->q[head + lane / 4 % AT_HEADS] + lane % 4;
     const struct quad *k = (const struct quad *)at->q[P_GROUP_HEADS + kv_head] + lane % 4;
-    const u32 row = lane < 4 ? ~0u : 0;
+    const u32 row = BRIEF || lane < 4 ? ~0u : 0;
+    const float factors = BRIEF ? own_factor(at, kv_head, lane) : 0;
     float c[4][4];
     UNROLL
     for (int i = 0; i < 4; i++)
@@ -370,9 +387,10 @@ DEV void own_scores(struct worker *w, int kv_head) {
     }
     UNROLL
     for (int i = 0; i < 2; i++) {
-        const int column = lane % 4 * 2 + i;
+        const int column = lane % 4 * 2 + i, of = column % AT_HEADS;
         const float score = (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]);
-        const float factor = q_factor(at, head + column % AT_HEADS) * k_factor(at, kv_head);
+        const float factor = BRIEF ? shuffle_float(factors, of) * shuffle_float(factors, AT_HEADS)
+                                   : q_factor(at, head + of) * k_factor(at, kv_head);
         if (lane < 4 && column < AT_HEADS) at->m_own[head + column] = score * factor;
     }
 }
@@ -585,6 +603,13 @@ DEV float asked_factor(const struct asked *q, int column) { return q_factor(q->a
 DEV int asked_left(const struct asked *q, int column, int left) { return (void)q, (void)column, left; }
 #endif
 
+/* The factor of the lane's column i of a product. With one column each lane makes that of one head, `mine`, for others.
+ */
+DEV float asked_share(const struct asked *q, int lane) { return P_COLUMNS == 1 ? asked_factor(q, lane) : 0; }
+DEV float asked_shared(const struct asked *q, float mine, int column) {
+    return P_COLUMNS > 1 ? asked_factor(q, column) : shuffle_float(mine, column % AT_HEADS);
+}
+
 /* One warp's online softmax. A lane has columns 2 (lane % 4) and 2 (lane % 4) + 1, as in the products' results. */
 struct attended {
     float m[2], l[4], o[AT_TILES][4];
@@ -638,9 +663,10 @@ DEV void piece_attend(const struct worker *w, struct attended *r, int fresh, int
     int count[2];
     if (!early || !WHOLE_EARLY) piece_scales_read(&scales, tiles, lane, left);
     piece_scores(s, e->k, early ? EARLY_TILES : 0, fresh || EARLY_V ? 4 : 2, tiles, q->column);
+    const float mine = asked_share(q, lane);
     UNROLL
     for (int i = 0; i < 2; i++)
-        factor[i] = asked_factor(q, lane % 4 * 2 + i), count[i] = asked_left(q, lane % 4 * 2 + i, left);
+        factor[i] = asked_shared(q, mine, lane % 4 * 2 + i), count[i] = asked_left(q, lane % 4 * 2 + i, left);
     UNROLL
     for (int i = 0; i < 4; i++)
         s[i] =
@@ -836,12 +862,8 @@ DEV void attention_consume(struct worker *w, int nth, int position) {
     kv_end(w, pieces * P_GROUP_KV_HEADS);
     gates_wait(w, place, gate);
     consumers_sync(); /* B */
-    if (split)
-        attention_publish(w, place, pieces > 0);
-    else
-        attention_whole(w, place, gate);
-    own_keep(w, nth, position);
-    attention_gains(w, nth + 1);
+    attention_merge(w, place, gate, split, pieces > 0);
+    if (!ONE_ROW || gather_row(w) < GATHER_ROWS) own_keep(w, nth, position), attention_gains(w, nth + 1);
     profile_layer(w, MARK_ATTENTION_OWN);
     if (split) members_merge(w, position);
     consumers_sync(); /* C */

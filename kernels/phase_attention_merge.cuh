@@ -158,18 +158,6 @@ DEV void gates_wait(struct worker *w, const struct merge_place *place, u64 *gate
         if (M_GATED) gate_wait(w, gate_words(w) + place[n].word, gate + n);
 }
 
-#if P_COLUMNS == 1
-DEV void attention_whole(struct worker *w, const struct merge_place *place, const u64 *gate) {
-    UNROLL
-    for (int n = 0; n < MERGE_TURNS; n++) {
-        if (place[n].word >= RESULT_WORDS) continue;
-        const struct merged r = merge_warps(w, place + n, 1);
-        const float f = rcp_approx(r.l);
-        w->s->attention[place[n].word] = gated_pair(r.low * f, r.high * f, (u32)gate[n]);
-    }
-}
-#endif
-
 /* ---- in a group ---- */
 
 /* Returns how many members publish: those that have pieces, or all. */
@@ -179,21 +167,43 @@ DEV int members_with_results(int position) {
 }
 
 #if !STAGED
-DEV void attention_publish(struct worker *w, const struct merge_place *place, int some) {
+/* Publishes a word of this member's partial result. */
+DEV void result_publish(struct worker *w, const struct merge_place *place, const struct merged *r, int some) {
     u64 *to = w->a->words + X_ATTENTION + w->block * ATTENTION_SPAN;
+    const float f = some ? rcp_approx(r->l) : 0, lse = some ? r->m + log2_approx(r->l) : ATTENTION_NEVER;
+    const int none = P_COLUMNS > 1 && !some; /* then o is what another column left */
+    word_store(to + place->word, word_make24(none ? 0 : r->low * f, none ? 0 : r->high * f, w->epoch));
+    if (place->word % AT_WORDS == 0) word_store(to + RESULT_WORDS + place->head, word_make(float_bits(lse), w->epoch));
+}
+
+DEV void attention_publish(struct worker *w, const struct merge_place *place, int some) {
     if (P_MERGE_SCATTER && !some) return;
     UNROLL
     for (int n = 0; n < MERGE_TURNS; n++) {
-        const int i = place[n].word;
-        if (i >= RESULT_WORDS) continue;
+        if (place[n].word >= RESULT_WORDS) continue;
         const struct merged r = merge_warps(w, place + n, 0);
-        const float f = some ? rcp_approx(r.l) : 0, lse = some ? r.m + log2_approx(r.l) : ATTENTION_NEVER;
-        const int none = P_COLUMNS > 1 && !some; /* then o is what another column left */
-        word_store(to + i, word_make24(none ? 0 : r.low * f, none ? 0 : r.high * f, w->epoch));
-        if (i % AT_WORDS == 0) word_store(to + RESULT_WORDS + place[n].head, word_make(float_bits(lse), w->epoch));
+        result_publish(w, place + n, &r, some);
     }
 }
 
+#if P_COLUMNS == 1
+/* Merges the warps' partial results: with `split` into this member's, which is published; else into the whole result.
+ * Both in one place, as a block comes to the one or to the other, and instructions that lie between are waited for. */
+DEV void attention_merge(struct worker *w, const struct merge_place *place, const u64 *gate, int split, int some) {
+    if (P_MERGE_SCATTER && split && !some) return;
+    UNROLL
+    for (int n = 0; n < MERGE_TURNS; n++) {
+        if (place[n].word >= RESULT_WORDS) continue;
+        const struct merged r = merge_warps(w, place + n, !split);
+        if (split) {
+            result_publish(w, place + n, &r, some);
+        } else {
+            const float f = rcp_approx(r.l);
+            w->s->attention[place[n].word] = gated_pair(r.low * f, r.high * f, (u32)gate[n]);
+        }
+    }
+}
+#endif
 #endif
 
 DEV u64 *merged_words(const struct worker *w) { return w->a->words + X_MERGED + w->group * RESULT_WORDS; }

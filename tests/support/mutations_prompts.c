@@ -309,11 +309,8 @@ static const struct mutation position[] = {
       { IN(BRIEF_ATTENTION, "(float)position * const_loadf",
            "(float)(position + (position > 4096)) * const_loadf") } },
     { "decode: k's norm without epsilon",
-      { IN("phase_attention.cuh",
-           "rsqrt_approx(sum_run(at->q_ssq[P_GROUP_HEADS + kv_head], AT_SSQ) * (1.0f / M_HEAD_DIM) "
-           "+ M_RMS_EPS)",
-           "rsqrt_approx(sum_run(at->q_ssq[P_GROUP_HEADS + kv_head], AT_SSQ) * (1.0f / "
-           "M_HEAD_DIM))") } },
+      { IN("phase_attention.cuh", "return sum * (1.0f / M_HEAD_DIM) + M_RMS_EPS;",
+           "return sum * (1.0f / M_HEAD_DIM);") } },
     { "queue: k's norm without epsilon",
       { IN(ATTENTION, "xor_sum(sum, 1, 4) * (1.0f / M_HEAD_DIM) + M_RMS_EPS)",
            "xor_sum(sum, 1, 4) * (1.0f / M_HEAD_DIM))") } },
