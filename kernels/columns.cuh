@@ -181,7 +181,7 @@ DEV void columns_stream(struct worker *w, float (*d)[COLUMN_SUMS], const u32 *x,
     for (int i = from; i < to; i += P_SLOT_TILES) {
         struct held more[P_SLOT_TILES];
         const int left = to - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
-        tiles_take(w, more, n, format, 0);
+        tiles_take(w, more, n, ALL_SCALED, format, 0);
         columns_multiply(d, more, x, split, w->lane, i, n, warp_rows, half, format);
     }
 }
@@ -243,7 +243,7 @@ DEV void columns_digits(struct worker *w, const struct held *t, int preload, con
     struct digit_sums s[ACCUMULATORS];
     float mine[DIGIT_SETS];
     digits_zero(s, ACCUMULATORS);
-    digits_product(s, t, x, w->lane, 0, preload, warp_rows, format);
+    digits_product(s, t, x, w->lane, 0, preload, warp_rows, format, 0);
     digits_rest(w, s, x, preload, tiles, warp_rows, format);
     if (warp_rows == 1) digits_meet(&s[0], &s[1]);
     UNROLL
@@ -262,7 +262,7 @@ DEV void columns_digits(struct worker *w, const struct held *t, int preload, con
 }
 #define COLUMNS_DIGITS(w, t, S, x, unit, part)                                                                         \
     columns_digits(w, t, PRELOAD(S), x, unit, (part)[0], sizeof(part)[0] / sizeof(float), P_##S##_WARP_ROWS,           \
-                   P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_FORMAT)
+                   P_##S##_WARP_K, P_##S##_K_PARTS, SLICE_FORMAT(S))
 #else
 #define COLUMNS_DIGITS(w, t, S, x, unit, part) ((void)(x), (void)(unit))
 #endif

@@ -18,7 +18,7 @@ DEV void columns_head_unit_narrow(struct worker *w, int q, const u8 *tiles, floa
     UNROLL_BY(4)
     for (int k = 0; k < P_HEAD_UNIT; k++) {
         struct held t;
-        held_read(&t, tiles + k * (int)tile_bytes(P_HEAD_FORMAT), w->lane, P_HEAD_FORMAT);
+        held_read(&t, tiles + k * (int)tile_bytes(P_HEAD_FORMAT), w->lane, 1, P_HEAD_FORMAT);
         columns_narrow(d + (k & 1), &t, x + k * TILE_PARTS(P_HEAD_FORMAT) * X_STRIDE, 1, w->lane, 0, 1, 1,
                        P_HEAD_FORMAT);
     }
@@ -35,8 +35,8 @@ DEV void columns_head_unit_digits(struct worker *w, int q, struct digit_sums *s)
     UNROLL_BY(4)
     for (int k = 0; k < P_HEAD_UNIT; k++) {
         struct held t;
-        held_read(&t, tiles + k * bytes, w->lane, P_HEAD_FORMAT);
-        digits_product(s, &t, x, w->lane, k, 1, 1, P_HEAD_FORMAT);
+        held_read(&t, tiles + k * bytes, w->lane, k == 0 || !DIGITS_LATE(P_HEAD_FORMAT), P_HEAD_FORMAT);
+        digits_product(s, &t, x, w->lane, k, 1, 1, P_HEAD_FORMAT, 0);
     }
 }
 #endif

@@ -24,7 +24,23 @@
 #define DIGITS(format) (G_COPY >= 1 && TILE_INTEGERS(format))
 STATIC_ASSERT((int)TILE_INT8 == 1 && (int)TILE_UINT4 == 3, "TILE_INTEGERS counts on this order");
 /* A row's sums become floats at the end of a slice, not run by run. */
-#define DIGITS_LATE(format) (TILE_GROUP(format) == TILE_GROUP_ROW && !TILE_OFFSETS(format))
+#define DIGITS_LATE(format) ROW_SCALED(format)
+/* The format of a phase's tiles for a warp: where all columns of its slice share a scale, that is the scale of a row.
+ * Warps' slices begin at multiples of their size, counted from where the group's part of a row begins: at multiples of
+ * GROUP_PART. */
+enum {
+    GROUP_PART_QKV = 0,
+    GROUP_PART_MIX = 0,
+    GROUP_PART_GATE_UP = 0,
+    GROUP_PART_OUT = P_GROUP_Q | P_GROUP_VALUE, /* of either kind of layer; the size of a slice is a power of two */
+    GROUP_PART_DOWN = P_GROUP_INTERMEDIATE
+};
+#define SLICE_IN_GROUP(S)                                                                                              \
+    ((1 << TILE_GROUP(P_##S##_FORMAT)) % P_##S##_WARP_K == 0 && GROUP_PART_##S % (P_##S##_WARP_K * TILE_K) == 0)
+#define SLICE_FORMAT(S)                                                                                                \
+    (!TILE_NARROW(P_##S##_FORMAT) || TILE_STEPS(P_##S##_FORMAT) || TILE_OFFSETS(P_##S##_FORMAT) || !SLICE_IN_GROUP(S)  \
+         ? P_##S##_FORMAT                                                                                              \
+         : TILE_FORMAT(TILE_CODE(P_##S##_FORMAT), TILE_GROUP_ROW, TILE_SCALE(P_##S##_FORMAT), TILE_NO_OFFSETS))
 
 /* A step is 32 columns of the weights, two parts (tile_format.h). The digits of a step are B fragments: for each column
  * of the pass and each digit, 8 words; word 2 c + i has the columns 2 c, 2 c + 8, 2 c + 1 and 2 c + 9 of part i. */
@@ -90,7 +106,7 @@ DEV void digits_store_word(u32 *to, float a0, float b0, int word, int words, flo
 /* Stores the digits of a slice. Lane l has its words i * 32 + l, of two numbers each, in v[2 * i] and v[2 * i + 1];
  * there are `words` of them, a multiple of 16. to: the column's first word in the first step. Many turns are a loop,
  * which finds the next numbers in the same registers: written out they are kilobytes of instructions in each phase. */
-enum { DIGIT_TURNS_WRITTEN = 4 };
+enum { DIGIT_TURNS_WRITTEN = P_COLUMNS == 1 ? 6 : 4 };
 DEV void digits_store(u32 *to, float *v, const int turns, int words, float factor, int lane) {
     const int second = lane & 4; /* of the columns 2 c + 8 and 2 c + 9 */
     if (turns <= DIGIT_TURNS_WRITTEN) {
@@ -110,21 +126,10 @@ DEV void digits_store(u32 *to, float *v, const int turns, int words, float facto
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* A lane's share of the operand of a step: two parts of a tile. Codes of TILE_INT4 come out times 16. */
-DEV struct quad digits_operand(const int format, const struct quad codes, const int step) {
-    struct quad a = codes;
-    if (TILE_PARTS(format) == 2) return a;
-    const u32 top = step ? codes.z : codes.x, bottom = step ? codes.w : codes.y;
-    if (TILE_CODE(format) == TILE_INT4) {
-        a.x = top << 4 & 0xf0f0f0f0u, a.y = bottom << 4 & 0xf0f0f0f0u;
-        a.z = top & 0xf0f0f0f0u, a.w = bottom & 0xf0f0f0f0u;
-    } else {
-        a.x = top & 0x0f0f0f0fu, a.y = bottom & 0x0f0f0f0fu;
-        a.z = top >> 4 & 0x0f0f0f0fu, a.w = bottom >> 4 & 0x0f0f0f0fu;
-    }
-    return a;
-}
+/* What makes codes of such operands, once for all sums or, beside offsets, run by run. */
 #define DIGITS_CODE_SCALE(format) (TILE_CODE(format) == TILE_INT4 ? 0.0625f : 1.0f)
+#define DIGITS_RUN_SCALE(format)  (TILE_OFFSETS(format) ? DIGITS_CODE_SCALE(format) : 1.0f)
+#define DIGITS_END_SCALE(format)  (TILE_OFFSETS(format) ? 1.0f : DIGITS_CODE_SCALE(format))
 
 /* Adds to the sums a step's operand times its digits x, of both parts (3), of the first (1) or of the second (2).
  * digits_row: which of the lane's two rows a sum belongs to. */
@@ -194,28 +199,30 @@ DEV void digits_run_add(struct digit_sums *to, const int *sum, const int *ones, 
     const struct factors f = held_factors(t, format, run);
     UNROLL
     for (int i = 0; i < DIGIT_SUMS; i++) {
-        to->f[i] += f.scale[digits_row(i)] * DIGITS_CODE_SCALE(format) * (float)sum[i];
+        to->f[i] += f.scale[digits_row(i)] * DIGITS_RUN_SCALE(format) * (float)sum[i];
         if (TILE_OFFSETS(format)) to->f[i] += f.offset[digits_row(i)] * (float)ones[i];
     }
 }
 
 /* Multiplies the n tiles from `first` on with the digits of a slice, of which x is the first step. Tile i is of row
- * tile i % warp_rows. A single row tile has two sums in turn, so that the chains of products are shorter. */
+ * tile i % warp_rows. With `ready` they are operands already (tile_make_ready). A single row tile has two sums in turn,
+ * so that the chains of products are shorter. */
 DEV void digits_product(struct digit_sums *s, const struct held *t, const u32 *x, int lane, int first, int n,
-                        int warp_rows, const int format) {
+                        int warp_rows, const int format, const int ready) {
     enum { MOST_RUNS = 4 };
     const int steps = TILE_PARTS(format) / 2, runs = TILE_RUNS(format), run_parts = TILE_RUN(format);
     int ones[MOST_RUNS][DIGIT_SUMS];
     UNROLL
     for (int i = first; i < first + n; i++) {
         const int k = i / warp_rows, r = i % warp_rows, fresh = i == first || r == 0;
-        const struct held *tile = &t[i - first];
+        const struct held *tile = t + (i - first) * (ready ? steps : 1);
         struct digit_sums *to = &s[warp_rows == 1 ? k & 1 : r];
         const u32 *digits = x + k * steps * DIGIT_STEP;
         if (DIGITS_LATE(format)) {
             UNROLL
             for (int step = 0; step < steps; step++)
-                digits_multiply(to->n, digits_operand(format, tile->codes, step), digits + step * DIGIT_STEP, 3, lane);
+                digits_multiply(to->n, ready ? tile[step].codes : tile_step(format, tile->codes, step),
+                                digits + step * DIGIT_STEP, 3, lane);
             if (k > 0) continue;
             /* a slice's first tile has its scale; a later one may be padding, whose scale is 0 */
             const struct factors f = held_factors(tile, format, 0);
@@ -236,7 +243,7 @@ DEV void digits_product(struct digit_sums *s, const struct held *t, const u32 *x
             for (int part = run * run_parts; part < (run + 1) * run_parts; part += 2) {
                 const int step = part / 2, both = run_parts == 1 ? 1 << part % 2 : 3;
                 const u32 *from = digits + step * DIGIT_STEP;
-                digits_multiply(sum, digits_operand(format, tile->codes, step), from, both, lane);
+                digits_multiply(sum, ready ? tile[step].codes : tile_step(format, tile->codes, step), from, both, lane);
                 if (TILE_OFFSETS(format) && fresh) digits_multiply(ones[run], digits_ones(), from, both, lane);
             }
             digits_run_add(to, sum, ones[run], tile, run, format);
@@ -251,7 +258,7 @@ DEV void digits_end(struct digit_sums *s, const float *unit, float *total, const
     if (DIGITS_LATE(format)) {
         UNROLL
         for (int i = 0; i < DIGIT_SUMS; i++)
-            s->f[i] = s->scale[digits_row(i)] * DIGITS_CODE_SCALE(format) * (float)s->n[i];
+            s->f[i] = s->scale[digits_row(i)] * (float)s->n[i];
     }
 #if defined(REEL_SIM)
     const int lane = (int)(thread_index() % LANES);
@@ -261,7 +268,7 @@ DEV void digits_end(struct digit_sums *s, const float *unit, float *total, const
         for (int i = 0; i < 2; i++) {
             const int second = P_COLUMNS > 1 && lane % 4 >= 2;
             const float *f = s->f + 6 * (2 * set + second) + 3 * i;
-            total[2 * set + i] = ((f[0] + 256.0f * f[1]) + 65536.0f * f[2]) * unit[set];
+            total[2 * set + i] = ((f[0] + 256.0f * f[1]) + 65536.0f * f[2]) * (unit[set] * DIGITS_END_SCALE(format));
         }
 #else
     UNROLL
@@ -270,7 +277,7 @@ DEV void digits_end(struct digit_sums *s, const float *unit, float *total, const
         for (int i = 0; i < 2; i++) {
             const float *f = s->f + 4 * set + 2 * i;
             const float third = shuffle_down_float(f[0], 1);
-            total[2 * set + i] = ((f[0] + 256.0f * f[1]) + 65536.0f * third) * unit[set];
+            total[2 * set + i] = ((f[0] + 256.0f * f[1]) + 65536.0f * third) * (unit[set] * DIGITS_END_SCALE(format));
         }
     }
 #endif

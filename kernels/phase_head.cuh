@@ -66,7 +66,7 @@ DEV void head_unit_narrow(struct worker *w, int q, const u8 *tiles, float (*d)[4
     UNROLL_BY(4)
     for (int k = 0; k < P_HEAD_UNIT; k++) {
         struct held t;
-        held_read(&t, tiles + k * (int)tile_bytes(P_HEAD_FORMAT), w->lane, P_HEAD_FORMAT);
+        held_read(&t, tiles + k * (int)tile_bytes(P_HEAD_FORMAT), w->lane, 1, P_HEAD_FORMAT);
         product_narrow(d + (k & 1), &t, x + k * TILE_PARTS(P_HEAD_FORMAT) * 8, 1, w->lane, 0, 1, 1, P_HEAD_FORMAT, 0);
     }
 }
@@ -82,8 +82,8 @@ DEV void head_unit_digits(struct worker *w, int q, struct digit_sums *s) {
     UNROLL_BY(8)
     for (int k = 0; k < P_HEAD_UNIT; k++) {
         struct held t;
-        held_read(&t, tiles + k * bytes, w->lane, P_HEAD_FORMAT);
-        digits_product(s, &t, x, w->lane, k, 1, 1, P_HEAD_FORMAT);
+        held_read(&t, tiles + k * bytes, w->lane, k == 0 || !DIGITS_LATE(P_HEAD_FORMAT), P_HEAD_FORMAT);
+        digits_product(s, &t, x, w->lane, k, 1, 1, P_HEAD_FORMAT, 0);
     }
 }
 #endif

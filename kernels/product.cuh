@@ -26,15 +26,24 @@
     (SLICE > 4 && DIGITS(P_##S##_FORMAT) &&                                                                            \
      (PRELOAD_TILES + ROUND(S) - 1) / ROUND(S) * ROUND(S) < TILES(S) / ROUND(S) * ROUND(S))
 /* Whether a phase's tiles are ready when its input comes: made operands of as they are taken, while exchanges are
- * waited for. Weights are floats then, and all of the phase's parts fit into the registers. */
-#define READY_PARTS(format, parts) (TILE_FLOATS(format) && (parts) <= P_READY_PARTS)
-#define READY(S)                   READY_PARTS(P_##S##_FORMAT, P_##S##_WARP_ROWS *P_##S##_WARP_K)
-#define ROUND_HELD(S)              (PRELOAD_TILES < ROUND(S) ? 0 : ROUND(S))
-#define PRELOAD(S)                 (READY(S) || TILES(S) < PRELOAD_TILES ? TILES(S) : LOOPS(S) ? ROUND_HELD(S) : PRELOAD_TILES)
+ * waited for. All of the phase's operands fit into the registers then. Codes of 8 bits are operands as they lie. */
+#define READY_PARTS(format, parts)                                                                                     \
+    ((TILE_FLOATS(format) && (parts) <= P_READY_PARTS) ||                                                              \
+     (TILE_INTEGERS(format) && TILE_PARTS(format) == 4 && (parts) / 2 <= P_READY_PARTS))
+#define READY(S)      READY_PARTS(P_##S##_FORMAT, P_##S##_WARP_ROWS *P_##S##_WARP_K)
+#define ROUND_HELD(S) (PRELOAD_TILES < ROUND(S) ? 0 : ROUND(S))
+#define PRELOAD(S)    (READY(S) || TILES(S) < PRELOAD_TILES ? TILES(S) : LOOPS(S) ? ROUND_HELD(S) : PRELOAD_TILES)
 /* TILES_TAKE takes the preloaded tiles out of the ring into t, in the bytes of their format or ready. XWORDS is how
  * many words of the phase's input one lane holds. */
-#define TILES_TAKE(w, t, S) ((w)->phase = LAYER_PHASE(S), tiles_take(w, t, PRELOAD(S), P_##S##_FORMAT, READY(S)))
-#define XWORDS(S)           ((P_##S##_WARP_K * 8 + LANES - 1) / LANES)
+#define TILES_TAKE(w, t, S)                                                                                            \
+    ((w)->phase = LAYER_PHASE(S), tiles_take(w, t, PRELOAD(S), SCALED(S), P_##S##_FORMAT, READY(S)))
+/* Of a phase that is preloaded whole, and in which a row has one scale, the first tile of each row tile is asked for
+ * it. */
+#define SCALED(S)                                                                                                      \
+    (ROW_SCALED(SLICE_FORMAT(S)) && PRELOAD(S) == TILES(S) && (P_COLUMNS == 1 || DIGITS(P_##S##_FORMAT))               \
+         ? P_##S##_WARP_ROWS                                                                                           \
+         : ALL_SCALED)
+#define XWORDS(S) ((P_##S##_WARP_K * 8 + LANES - 1) / LANES)
 enum {
     PRELOAD_TILES = P_PRELOAD_TILES,
     HELD_TILES = MAX(P_PRELOAD_TILES, P_READY_PARTS), /* or parts, where they are ready */
@@ -69,7 +78,8 @@ DEV struct quad warp_operand(const int format, struct quad codes, const struct t
 /* k tiles of a warp's first n tiles, which are whole rounds over its row tiles. */
 DEV int tiles_k(int n, int warp_rows, const int half) { return half ? n / (2 * warp_rows - 1) * 2 : n / warp_rows; }
 
-/* As product and, with `split`, as product_split: with tiles that have scales. */
+/* As product and, with `split`, as product_split: with tiles that have scales. Of rows that have one each, the first
+ * tile's serve. */
 DEV void product_narrow(float (*d)[4], const struct held *t, const u32 *x, const int split, int lane, int first, int n,
                         int warp_rows, const int format, const int ready) {
 #if TILES_NARROW
@@ -77,6 +87,7 @@ DEV void product_narrow(float (*d)[4], const struct held *t, const u32 *x, const
     const int parts = TILE_PARTS(format), run = TILE_RUN(format);
     u32 b0[MOST_PARTS], b1[MOST_PARTS];
     float ones[MOST_PARTS][4]; /* of each run */
+    struct factors f[MAX_WARP_ROWS];
     UNROLL
     for (int i = first; i < first + n; i++) {
         const int k = i / warp_rows, r = i % warp_rows, fresh = i == first || r == 0;
@@ -106,8 +117,8 @@ DEV void product_narrow(float (*d)[4], const struct held *t, const u32 *x, const
                 else
                     tile_product(one, tile_ones(), b0[part], b1[part]);
             }
-            const struct factors f = held_factors(tile, format, j / run);
-            run_add(d[warp_rows == 1 ? k & 1 : r], sum, one, 4, &f, format);
+            if (!ROW_SCALED(format) || i < first + warp_rows) f[r] = held_factors(tile, format, j / run);
+            run_add(d[warp_rows == 1 ? k & 1 : r], sum, one, 4, &f[r], format);
         }
     }
 #else
@@ -174,15 +185,18 @@ DEV void ssq_store(struct worker *w, const float *h, float *ssq) {
 }
 
 #if TILES_NARROW
-/* Multiplies this warp's tiles from `from` on up to `to` as they come out of the ring; tile 0 is the first of x. */
+/* Multiplies this warp's tiles from `from` on up to `to` as they come out of the ring; tile 0 is the first of x. They
+ * are taken a round at a time where one column's registers hold it, since each wait for slots takes as long as a few
+ * tiles. */
 DEV void digits_stream(struct worker *w, struct digit_sums *s, const u32 *x, int from, int to, int warp_rows,
                        const int format) {
+    const int round = STREAM_ROUND(warp_rows), most = P_COLUMNS == 1 && round <= HELD_TILES ? round : P_SLOT_TILES;
     UNROLL
-    for (int i = from; i < to; i += P_SLOT_TILES) {
-        struct held more[P_SLOT_TILES];
-        const int left = to - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
-        tiles_take(w, more, n, format, 0);
-        digits_product(s, more, x, w->lane, i, n, warp_rows, format);
+    for (int i = from; i < to; i += most) {
+        struct held more[HELD_TILES];
+        const int left = to - i, n = left < most ? left : most;
+        tiles_take(w, more, n, ALL_SCALED, format, 0);
+        digits_product(s, more, x, w->lane, i, n, warp_rows, format, 0);
     }
 }
 
@@ -243,7 +257,7 @@ DEV void phase_digits(struct worker *w, const struct held *t, int preload, const
     const int tiles = warp_rows * warp_k / TILE_PARTS(format);
     struct digit_sums s[ACCUMULATORS];
     digits_zero(s, ACCUMULATORS);
-    digits_product(s, t, x, w->lane, 0, preload, warp_rows, format);
+    digits_product(s, t, x, w->lane, 0, preload, warp_rows, format, READY_PARTS(format, warp_rows * warp_k));
     digits_rest(w, s, x, preload, tiles, warp_rows, format);
     if (h) ssq_store(w, h, ssq);
     digits_parts_store(w, s, unit, part, warp_rows, k_parts, format);
@@ -264,7 +278,7 @@ DEV float pairs_digits(struct worker *w, u32 *to, const u32 *x, int n) {
     return digits_unit(most);
 }
 #define PHASE_DIGITS(w, t, S, x, unit, part, h, ssq)                                                                   \
-    phase_digits(w, t, PRELOAD(S), x, unit, part, P_##S##_WARP_ROWS, P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_FORMAT,  \
+    phase_digits(w, t, PRELOAD(S), x, unit, part, P_##S##_WARP_ROWS, P_##S##_WARP_K, P_##S##_K_PARTS, SLICE_FORMAT(S), \
                  h, ssq)
 #else
 #define PHASE_DIGITS(w, t, S, x, unit, part, h, ssq) ((void)(x), (void)(unit))
@@ -302,7 +316,7 @@ DEV void product_stream(struct worker *w, float (*d)[4], const u32 *x, const u32
     for (int i = from; i < to; i += P_SLOT_TILES) {
         struct held more[P_SLOT_TILES];
         const int left = to - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
-        tiles_take(w, more, n, format, 0);
+        tiles_take(w, more, n, ALL_SCALED, format, 0);
         if (x)
             product(d, more, x, w->lane, i, n, warp_rows, half, format, 0);
         else

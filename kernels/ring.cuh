@@ -93,9 +93,9 @@ DEV void slots_wait(struct worker *w, int first, int n) {
 }
 
 /* Brings this warp's next n tiles of the phase at hand into registers and gives the slots back. n is a multiple of
- * P_SLOT_TILES, or what is left of the phase. Tiles come in the bytes of their format; with `ready` each of their parts
- * comes as an operand, beside which the tile's first part has the scales. */
-DEV void tiles_take_some(struct worker *w, struct held *t, int n, const int format, const int ready) {
+ * P_SLOT_TILES, or what is left of the phase. Tiles come in the bytes of their format; with `ready` as operands, the
+ * first of which has the tile's scales beside it. Tiles from `scaled` on are not asked for their scales. */
+DEV void tiles_take_some(struct worker *w, struct held *t, int n, int scaled, const int format, const int ready) {
     const int slots = (n + P_SLOT_TILES - 1) / P_SLOT_TILES;
     int mine = w->slot + w->lane; /* lane i gives back slot i */
     if (mine >= RING_SLOTS) mine -= RING_SLOTS;
@@ -103,9 +103,9 @@ DEV void tiles_take_some(struct worker *w, struct held *t, int n, const int form
     slots_wait(w, 0, slots);
     UNROLL
     for (int i = 0; i < n; i++) {
-        struct held *tile = t + i * (ready ? TILE_PARTS(format) : 1);
-        held_read(tile, slot_tile(w, i % P_SLOT_TILES, format), w->lane, format);
-        seen ^= held_seen(tile, format);
+        struct held *tile = t + i * (ready ? TILE_OPERANDS(format) : 1);
+        held_read(tile, slot_tile(w, i % P_SLOT_TILES, format), w->lane, i < scaled, format);
+        seen ^= held_seen(tile, i < scaled, format);
         if (ready) tile_make_ready(tile, format);
         if (i % P_SLOT_TILES == P_SLOT_TILES - 1 || i == n - 1) slot_next(w);
     }
@@ -114,11 +114,12 @@ DEV void tiles_take_some(struct worker *w, struct held *t, int n, const int form
 }
 
 /* The same where n tiles may be more than the ring holds: then the ring is filled anew in between. */
-DEV void tiles_take(struct worker *w, struct held *t, int n, const int format, const int ready) {
+DEV void tiles_take(struct worker *w, struct held *t, int n, int scaled, const int format, const int ready) {
     enum { MOST = RING_SLOTS * P_SLOT_TILES };
     UNROLL
     for (int i = 0; i < n; i += MOST)
-        tiles_take_some(w, t + i * (ready ? TILE_PARTS(format) : 1), n - i < MOST ? n - i : MOST, format, ready);
+        tiles_take_some(w, t + i * (ready ? TILE_OPERANDS(format) : 1), n - i < MOST ? n - i : MOST, scaled - i, format,
+                        ready);
 }
 
 /* ---- the producer ---- */
@@ -207,16 +208,21 @@ DEV int slot_filled(struct weight_stream *p, u32 *parity) {
 #endif
 }
 
-/* Fills the next slot with the next `bytes` of the tape, once the cap and the slot allow it. 0: as stream_wait. */
-DEV int stream_slot(struct worker *w, struct weight_stream *p, u32 bytes) {
+/* Fills the next slot with the next `bytes` of the tape, once the cap and the slot allow it. 0: as stream_wait. given:
+ * NULL in the layers. In the head all slots may be in flight: then the next one is the oldest, and has landed when it
+ * is given back. With one column whether it has been is asked here, at the end of the turn before. */
+DEV int stream_slot(struct worker *w, struct weight_stream *p, u32 bytes, int *given) {
     const smem to = p->ring + (smem)p->slot * P_SLOT_BYTES, bar = p->full + (smem)p->slot * 8;
+    const int is_oldest = given && P_COLUMNS == 1 && p->cap == RING_SLOTS && p->flying == RING_SLOTS;
     u32 parity;
-    if (!stream_settle(w, p, p->cap - 1)) return 0;
+    if (!is_oldest && !stream_settle(w, p, p->cap - 1)) return 0;
 #if RING_ODD
     while (p->in_flight >> p->slot & 1) /* what was brought in the head's row may still count */
         if (!stream_settle(w, p, p->flying - 1)) return 0;
 #endif
-    if (slot_filled(p, &parity) && !stream_wait(w, p->empty + (smem)p->slot * 8, parity)) return 0;
+    const int is_given = is_oldest && *given;
+    if (!is_given && slot_filled(p, &parity) && !stream_wait(w, p->empty + (smem)p->slot * 8, parity)) return 0;
+    if (is_oldest) stream_landed(p);
 #if HALF_FILLS
     const u32 half = bytes / 32 * 16;
     if (half) ring_add(to, p->src, half, bar);
@@ -235,6 +241,8 @@ DEV int stream_slot(struct worker *w, struct weight_stream *p, u32 bytes) {
 #endif
     p->flying++;
     if (++p->slot == RING_SLOTS) p->slot = 0, p->fill_parity ^= (u32)(!RING_ODD && !p->first_lap), p->first_lap = 0;
+    if (given && P_COLUMNS == 1)
+        *given = p->flying == RING_SLOTS && fill_all(mbar_test(p->empty + (smem)p->slot * 8, p->fill_parity));
     return 1;
 }
 
@@ -244,11 +252,11 @@ DEV int stream_segment(struct worker *w, struct weight_stream *p, int phase, u32
     NO_UNROLL
     for (u32 i = 0; i < bytes / fill; i++) {
         p->cap = fill_same(shared_load(cap));
-        if (!stream_slot(w, p, fill)) return 0;
+        if (!stream_slot(w, p, fill, 0)) return 0;
     }
     if (bytes % fill == 0) return 1;
     p->cap = fill_same(shared_load(cap));
-    return stream_slot(w, p, bytes % fill);
+    return stream_slot(w, p, bytes % fill, 0);
 }
 #define STREAM_SEGMENT(w, p, S) stream_segment(w, p, LAYER_PHASE(S), P_##S##_BYTES, slot_fill(P_##S##_FORMAT))
 
@@ -256,6 +264,7 @@ DEV int stream_segment(struct worker *w, struct weight_stream *p, int phase, u32
  * where it has fewer units than there are warps. */
 DEV int stream_head(struct worker *w, struct weight_stream *p, int strips) {
     const u32 tile = tile_bytes(P_HEAD_FORMAT), fill = slot_fill(P_HEAD_FORMAT);
+    int given = 0;
     NO_UNROLL
     for (; strips > 0; strips -= P_WARPS) {
         const u32 row = strips < P_WARPS ? (u32)strips * P_HEAD_UNIT * tile : P_WARPS * P_HEAD_UNIT * tile;
@@ -265,7 +274,7 @@ DEV int stream_head(struct worker *w, struct weight_stream *p, int strips) {
             NO_UNROLL
             for (int i = 0; i < HEAD_ROW_SLOTS; i++) {
                 const u32 bytes = left < fill ? left : fill;
-                if (!stream_slot(w, p, bytes)) return 0;
+                if (!stream_slot(w, p, bytes, &given)) return 0;
                 left -= bytes;
             }
             p->slot = head_row_back(p->slot);

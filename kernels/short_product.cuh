@@ -364,7 +364,7 @@ DEV void narrow_read(struct short_worker *b, int phase, const struct held *t, co
             for (int r = 0; r < rows; r++) {
                 const int late = k / of_tile * rows + r - preload, left = tiles - preload - late;
                 if (late >= 0 && late % P_SLOT_TILES == 0)
-                    tiles_take(&b->w, more, left < P_SLOT_TILES ? left : P_SLOT_TILES, format, 0);
+                    tiles_take(&b->w, more, left < P_SLOT_TILES ? left : P_SLOT_TILES, ALL_SCALED, format, 0);
                 row[r] = late < 0 ? t[k / of_tile * rows + r] : more[late % P_SLOT_TILES];
             }
             UNROLL
@@ -382,7 +382,7 @@ DEV void narrow_read(struct short_worker *b, int phase, const struct held *t, co
                 const int at = warp_tile(k, r, rows, half), late = at - preload, left = tiles - at;
                 if (half && r == rows - 1 && k % 2 == 0) break; /* the half tile comes behind the next k tile's */
                 if (late >= 0 && late % P_SLOT_TILES == 0)
-                    tiles_take(&b->w, more, left < P_SLOT_TILES ? left : P_SLOT_TILES, format, 0);
+                    tiles_take(&b->w, more, left < P_SLOT_TILES ? left : P_SLOT_TILES, ALL_SCALED, format, 0);
                 row[r] = tile_operand(format, late < 0 ? t[at].codes : more[late % P_SLOT_TILES].codes);
             }
             const struct fragment *f = taken.f[part % 2] + i * PAIR;
@@ -537,8 +537,8 @@ DEV void wide_read(struct short_worker *b, int phase, const int rows, const int 
                     UNROLL
                     for (int r = 0; r < rows; r++) {
                         const int tile = (own ? in_step : first + i) / of_tile * rows + r;
-                        held_read(&row[r], held_at(&b->w, slot, tile, format), b->w.lane, format);
-                        seen ^= held_seen(&row[r], format);
+                        held_read(&row[r], held_at(&b->w, slot, tile, format), b->w.lane, 1, format);
+                        seen ^= held_seen(&row[r], 1, format);
                     }
                     sums_add_scaled(b, &sums, phase, row, rows, taken.f[part] + i * WIDE, in.tile + first + i, atom,
                                     WIDE, in_step % of_tile, n, format);

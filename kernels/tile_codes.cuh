@@ -41,11 +41,12 @@ struct held {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Reads a tile in shared memory; `at` is the lane's byte of it, tile_lane. */
-DEV void held_read(struct held *t, const u8 *at, int lane, const int format) {
+/* Reads a tile in shared memory, with `scaled` its scales too; `at` is the lane's byte of it, tile_lane. */
+DEV void held_read(struct held *t, const u8 *at, int lane, const int scaled, const int format) {
     t->codes = *(const struct quad *)at;
 #if TILES_NARROW
     const u8 *tile = at - tile_lane(format, lane);
+    if (!scaled) return;
     if (TILE_STEPS(format) && TILE_SCALE_WORDS(format) == 4) {
         const struct quad all = *(const struct quad *)(tile + tile_scale_word_at(format, 0, lane / 4));
         UNROLL
@@ -57,7 +58,7 @@ DEV void held_read(struct held *t, const u8 *at, int lane, const int format) {
     for (int i = 0; i < TILE_SCALE_WORDS(format); i++)
         t->scale[i] = *(const u32 *)(tile + tile_scale_word_at(format, i, lane / 4));
 #endif
-    (void)lane, (void)format;
+    (void)lane, (void)scaled, (void)format;
 }
 
 /* Loads a tile from memory, or zeros without `there`; `at` is the lane's byte of it, tile_lane. */
@@ -78,6 +79,10 @@ DEV void held_load(struct held *t, const u8 *at, int there, int lane, const int 
 #endif
     (void)lane, (void)format;
 }
+
+/* Whether the tiles of a row have the same scale, and nothing else. */
+#define ROW_SCALED(format) (TILE_NARROW(format) && TILE_GROUP(format) == TILE_GROUP_ROW && !TILE_OFFSETS(format))
+enum { ALL_SCALED = 1 << 30 }; /* more tiles than there are */
 
 /* Whether a lane can read the numbers of one run alone. Steps of several runs share a word, so they stay together. */
 #define TILE_ALONE(format) (TILE_RUNS(format) > 1 && !TILE_STEPS(format))
@@ -103,14 +108,14 @@ DEV void held_load_alone(struct held *t, const u8 *at, int there, int lane, int 
 }
 
 /* Something that depends on all that was read: see mbar_arrive_after. */
-DEV u32 held_seen(const struct held *t, const int format) {
+DEV u32 held_seen(const struct held *t, const int scaled, const int format) {
     u32 seen = t->codes.w;
 #if TILES_NARROW
     UNROLL
     for (int i = 0; i < TILE_SCALE_WORDS(format); i++)
-        seen ^= t->scale[i];
+        if (scaled) seen ^= t->scale[i];
 #endif
-    (void)format;
+    (void)scaled, (void)format;
     return seen;
 }
 
@@ -126,9 +131,9 @@ DEV u32 codes_pair(const int format, u32 word, int shift) {
     case TILE_INT4: /* 128 + n has n in its last bits */
         return bf16_scaled((w & 0x000f000fu) ^ 0x43084308u, 1.0f, -136.0f);
     case TILE_UINT4: return bf16_scaled((w & 0x000f000fu) | 0x43004300u, 1.0f, -128.0f);
-    case TILE_E4M3: { /* the exponents differ by 120; few instructions for shifts of 0 and of 8 */
-        const u32 sign = shift ? word : word << 8, rest = shift ? word >> 4 : word << 4;
-        return bf16_scaled((sign & 0x80008000u) | (rest & 0x07f007f0u), 1.329227995784916e36f, -0.0f);
+    case TILE_E4M3: { /* the exponents differ by 120; see tile_word_stored */
+        const u32 even = word & 0x87f087f0u, odd = (word << 4 & 0x80f080f0u) | (word >> 4 & 0x07000700u);
+        return bf16_scaled(shift ? odd : even, 1.329227995784916e36f, -0.0f);
     }
     default: /* TILE_E2M1; here by 126 */
         return bf16_scaled((w & 0x00080008u) << 12 | (w & 0x00070007u) << 6, 8.507059173023462e37f, -0.0f);
@@ -146,12 +151,30 @@ DEV struct quad tile_part(const int format, const struct quad codes, const int p
     return a;
 }
 
-/* Makes operands of a tile's parts, each in the place of a tile; the first keeps the scales. */
+/* The same for products of integers (digits.cuh), of a step: two parts of a tile. Codes of TILE_INT4 come out times
+ * 16. */
+DEV struct quad tile_step(const int format, const struct quad codes, const int step) {
+    struct quad a = codes;
+    if (TILE_PARTS(format) == 2) return a;
+    const u32 top = step ? codes.z : codes.x, bottom = step ? codes.w : codes.y;
+    if (TILE_CODE(format) == TILE_INT4) {
+        a.x = top << 4 & 0xf0f0f0f0u, a.y = bottom << 4 & 0xf0f0f0f0u;
+        a.z = top & 0xf0f0f0f0u, a.w = bottom & 0xf0f0f0f0u;
+    } else {
+        a.x = top & 0x0f0f0f0fu, a.y = bottom & 0x0f0f0f0fu;
+        a.z = top >> 4 & 0x0f0f0f0fu, a.w = bottom >> 4 & 0x0f0f0f0fu;
+    }
+    return a;
+}
+/* How many operands a tile becomes when it is made ready: one for each part or, of integers, for each step. */
+#define TILE_OPERANDS(format) (TILE_INTEGERS(format) ? TILE_PARTS(format) / 2 : TILE_PARTS(format))
+
+/* Makes a tile's operands, each in the place of a tile; the first keeps the scales. */
 DEV void tile_make_ready(struct held *tile, const int format) {
     const struct quad codes = tile->codes;
     UNROLL
-    for (int i = 0; i < TILE_PARTS(format); i++)
-        tile[i].codes = tile_part(format, codes, i);
+    for (int i = 0; i < TILE_OPERANDS(format); i++)
+        tile[i].codes = TILE_INTEGERS(format) ? tile_step(format, codes, i) : tile_part(format, codes, i);
 }
 
 DEV struct quad tile_ones(void) {
@@ -350,7 +373,8 @@ DEV void tape_two(const u8 *tape, const struct tape_shape *s, int phase, int row
                   float two[2]) {
     const struct tape_place place = tape_place(s, phase, 0, row, k);
     const u8 *tile = tape + place.tile;
-    const u32 word = const_load32((const u32 *)(tile + tile_word_at(format, place.row, place.k)));
+    const u32 stored = const_load32((const u32 *)(tile + tile_word_at(format, place.row, place.k)));
+    const u32 word = tile_word_codes(format, stored);
     const int run = place.k / TILE_K % TILE_PARTS(format) / TILE_RUN(format);
     const float scale = tile_number(tile, format, run, 0, place.row);
     const float offset = TILE_OFFSETS(format) ? tile_number(tile, format, run, 1, place.row) : 0;

@@ -173,6 +173,23 @@ TAPE_FN int tile_code_shift(int format, int k) {
     return (k % 2 * 2 + k % 16 / 8) * 8 + (TILE_PARTS(format) == 4 ? k / TILE_K % 2 * 4 : 0);
 }
 
+/* How a word of codes is stored, and back. In a word of TILE_E4M3 each half has the bits of two codes where few
+ * operations make bf16 numbers of them (tile_codes.cuh): the sign, the exponent and the fraction of its lower byte in
+ * bits 15 and 10 to 4, and in the bits that are left the upper byte's, in the order 14 to 12, 3 to 0, its sign in bit
+ * 11. */
+TAPE_FN unsigned tile_word_stored(int format, unsigned codes) {
+    const unsigned even = codes & 0x00ff00ffu, odd = codes >> 8 & 0x00ff00ffu;
+    if (TILE_CODE(format) != TILE_E4M3) return codes;
+    return (even & 0x00800080u) << 8 | (even & 0x007f007fu) << 4 | (odd & 0x00800080u) << 4 | (odd & 0x00700070u) << 8 |
+           (odd & 0x000f000fu);
+}
+TAPE_FN unsigned tile_word_codes(int format, unsigned stored) {
+    if (TILE_CODE(format) != TILE_E4M3) return stored;
+    const unsigned even = (stored & 0x80008000u) >> 8 | (stored & 0x07f007f0u) >> 4;
+    const unsigned odd = (stored & 0x08000800u) >> 4 | (stored & 0x70007000u) >> 8 | (stored & 0x000f000fu);
+    return even | odd << 8;
+}
+
 /* Where in a tile the grain begins that holds weight (r, k). r and k may be those of the whole matrix. */
 TAPE_FN unsigned tile_grain_at(int format, int r, int k) {
     if (TILE_NARROW(format)) return tile_word_at(format, r, k);

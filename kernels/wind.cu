@@ -81,7 +81,7 @@ DEV void wind_narrow(const struct wind_args *a, const u8 *from, int row, int i, 
             word |= (parts == 4 ? code & 15u : code) << tile_code_shift(format, column);
         }
         const u64 at = tape_locate(&a->shape, a->phase, a->layer, row, group * slice + k);
-        if (is_here(a, at)) plain_store32((u32 *)(a->tape + at), word);
+        if (is_here(a, at)) plain_store32((u32 *)(a->tape + at), tile_word_stored(format, word));
         return;
     }
     wind_number(a, from, row, item - TILE_WORDS_A_ROW, group * slice + k, end - k);

@@ -23,6 +23,9 @@
  * columns. "steps": K-quants. Their prompts are for the
  * decode kernel, for thin items, for halves and for wide items. "brief": one launch reads a prompt.
  * "ready": floats whose tiles all become operands before the input of their phase comes.
+ * "shared": integers that do so, most in groups that hold a warp's slice of a row. "parts": slices
+ * that lie across two groups where a group of SMs has a part of the row. "laps": a ring that goes
+ * round in the head.
  * "long": slices of h of several words a lane, phases that hold one round of tiles, or none. */
 #define CUT  "n_groups=2,group_sms=2,warps=4,prefill_tokens=256,narrow=1"
 #define LONG CUT ",prefill_from=4,short_positions=0"
@@ -77,6 +80,33 @@ static const struct kind {
         { E2M1_GROUPS, 32, PLANE_BF16 },
         { E4M3_BLOCKS, 128, PLANE_BF16 },
         { E4M3_BLOCKS, 128, PLANE_BF16 } } },
+    { "shared",
+      "ll-k",
+      CUT ",prefill_from=0",
+      { 1, 3 },
+      { { INT4_GROUPS, 128, PLANE_BF16 },
+        { INT4_GROUPS, 128, PLANE_F16 },
+        { INT4_GROUPS, 32, PLANE_F16 },
+        { INT4_GROUPS, 128, PLANE_F32 },
+        { ROWS_INT8, 0, PLANE_BF16 } } },
+    { "parts",
+      "qw2-p",
+      CUT ",prefill_from=0",
+      { 1, 3 },
+      { { INT4_GROUPS, 64, PLANE_BF16 },
+        { INT4_GROUPS, 128, PLANE_F16 },
+        { INT4_GROUPS, 64, PLANE_F16 },
+        { INT8_ZEROS, 0, PLANE_BF16 },
+        { ROWS_INT8, 0, PLANE_BF16 } } },
+    { "laps",
+      "ll-k",
+      CUT ",prefill_from=0,ring_slots=2",
+      { 1, 3 },
+      { { ROWS_INT8, 0, PLANE_BF16 },
+        { ROWS_INT8, 0, PLANE_BF16 },
+        { ROWS_INT8, 0, PLANE_BF16 },
+        { ROWS_INT8, 0, PLANE_BF16 },
+        { ROWS_INT8, 0, PLANE_BF16 } } },
     { "long",
       "q3-h",
       "n_groups=1,group_sms=4,warps=4,prefill_from=0,narrow=1",

@@ -138,6 +138,13 @@ static void tiles_make(struct tiles *t, int format) {
     for (int n = 0; n < TILES; n++)
         for (int r = 0; r < TILE_ROWS; r++)
             row_make(t, n, r);
+    for (int n = 0; n < TILES; n++)
+        for (int i = 0; i < TILE_CODES_BYTES; i += 4) {
+            unsigned char *at = t->bytes + (size_t)n * tile_bytes(format) + i;
+            uint32_t codes;
+            memcpy(&codes, at, 4);
+            put(at, tile_word_stored(format, codes), 4);
+        }
 }
 
 /* ---- the kernel ---- */
