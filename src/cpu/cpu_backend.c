@@ -119,7 +119,7 @@ static void cpu_info(const struct backend *b, struct backend_info *info) {
         .host_threads = thread_pool_size(b->engine.pool),
         .cut_step = cut_step(b),
         .most_columns = MOST_COLUMNS,
-        .drafts = takes_drafts(b),
+        .drafts = takes_drafts(b) ? MOST_COLUMNS - 1 : 0,
         .column_share = 0.35F,
         .guesses = b->draft_layer != NULL,
         .state_fixed_bytes = sizeof(struct backend_state) + recurrent_bytes(c) +

@@ -51,7 +51,8 @@ struct backend_info {
      * gives the same bits as in one; 0: pieces round otherwise. */
     int cut_step;
     int most_columns;   /* of a pass of step; 0: it has no step */
-    bool drafts;        /* decode takes drafts, or where there is no decode, step */
+    int drafts;         /* that a pass of decode or, where there is no decode, of step takes of a
+                         * session; 0: it takes none */
     float column_share; /* of a pass's time, that a further column costs; a first guess */
     bool guesses;       /* it runs the model's draft layer: guess answers */
     bool shares;        /* its states share the device well without the runtime's turns (turns.h) */

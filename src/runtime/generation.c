@@ -372,7 +372,7 @@ static bool guess_alone(struct reel_session *s) {
         generation_tokens_left(s) < 2)
         return false;
     g->guess_ms = 0;
-    const int most = int_min(REEL_MAX_DRAFTS, generation_tokens_left(s) - 1);
+    const int most = int_min(s->model->backend_info.drafts, generation_tokens_left(s) - 1);
     const struct pass_room room = { most, &g->costs, 1, 1, false, NULL };
     g->layer_guesses = guesses_before_turn(s, &g->guess, &room);
     return g->layer_guesses > 0 || g->guess.n > 0;

@@ -341,8 +341,8 @@ static struct pass_room room_alone(struct generation *g, int most) {
 /* All that the session's own ids say is followed, to learn how often such guesses are right; which
  * ids become drafts is known to the passes alone. */
 static struct pass_choice expect_ids(struct generation *g, struct backend_expected *expected,
-                                     int ahead) {
-    const int wanted = g->set.most_drafts ? g->set.most_drafts : REEL_MAX_DRAFTS;
+                                     int ahead, int room) {
+    const int wanted = g->set.most_drafts ? int_min(g->set.most_drafts, room) : room;
     struct guess guess;
     float before = 1;
     drafter_guess(&g->drafter, &guess, BACKEND_MOST_EXPECTED);
@@ -367,15 +367,16 @@ static void expect_layer(struct backend_expected *expected, int n) {
 void guesses_expect(void *user, struct backend_expected *expected, int ahead) {
     struct reel_session *s = user;
     struct generation *g = &s->generation;
+    const int most = s->model->backend_info.drafts;
     struct pass_choice best = { 0 };
     if (g->set.speculation == REEL_SPECULATION_MTP) {
-        expect_layer(expected, g->layer_is_lost ? 0 : wanted_of_layer(g, REEL_MAX_DRAFTS));
+        expect_layer(expected, g->layer_is_lost ? 0 : wanted_of_layer(g, most));
         return;
     }
-    if (g->set.speculation != REEL_SPECULATION_DRAFT) best = expect_ids(g, expected, ahead);
+    if (g->set.speculation != REEL_SPECULATION_DRAFT) best = expect_ids(g, expected, ahead, most);
     expected->worth = best.n;
     expected->asks = false;
-    const struct pass_room room = room_alone(g, REEL_MAX_DRAFTS);
+    const struct pass_room room = room_alone(g, most);
     if (layer_can(s)) {
         const struct pass_choice layer = choose_for_layer(s, &room);
         if (layer.n > 0 && layer.speed > best.speed)
@@ -431,7 +432,7 @@ void guesses_saw_passes(void *user, const struct backend_taken *taken) {
 void guesses_catch_up(struct reel_session *s) {
     struct generation *g = &s->generation;
     const struct drafter *d = &g->drafter;
-    const struct pass_room room = room_alone(g, REEL_MAX_DRAFTS);
+    const struct pass_room room = room_alone(g, s->model->backend_info.drafts);
     if (!model_can(s) || generation_tokens_left(s) < 2) return;
     const int behind = draft_session_behind(s->draft, d->ids, d->n);
     if (behind <= NEAR) return;

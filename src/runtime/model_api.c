@@ -249,7 +249,7 @@ static void fill_info(const struct reel_model *handle, struct reel_model_info *i
         .most_columns =
             handle->backend_info.most_columns > 1 ? handle->backend_info.most_columns : 1,
         .token_weight_bits = 16 * (double)token_bytes / (double)plan.token_bytes_bf16,
-        .most_drafts = handle->backend_info.drafts ? REEL_MAX_DRAFTS : 0,
+        .most_drafts = handle->backend_info.drafts,
         .draft_layers = handle->backend_info.guesses,
     };
 }

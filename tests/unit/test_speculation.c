@@ -392,6 +392,11 @@ static void auto_asks_a_layer_between_launches_where_it_pays(void **state) {
         assert_int_equal(expected.asks && expected.of_layer, follows);
         if (follows) {
             assert_int_equal(expected.worth, 3);
+            const int drafts = model->backend_info.drafts;
+            model->backend_info.drafts = 2; /* as many as a pass takes */
+            guesses_expect(s, &expected, 0);
+            model->backend_info.drafts = drafts;
+            assert_int_equal(expected.worth, 2);
             guesses_of_layer(s, (const int32_t[]){ 1, 2, 3 }, 3, 30);
             assert_true(fabs(g->layer_ms - 10) < 1e-9 && fabs(g->costs.lead_ms + 30) < 1e-9);
             guesses_saw_passes(s, &round);

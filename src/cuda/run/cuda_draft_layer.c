@@ -68,7 +68,7 @@ static bool is_head(const struct backend *b) {
 
 bool cuda_guesses(const struct backend *b) {
     return b->model->weights.draft.n_parameters > 0 && (!is_head(b) || b->plan.taps[0] > 0) &&
-           b->gpu.n == 1 && b->model->config.hidden % 16 == 0 && cuda_drafts_possible(b);
+           b->gpu.n == 1 && b->model->config.hidden % 16 == 0 && cuda_drafts_possible(b) > 0;
 }
 
 void cuda_draft_plan(struct plan *plan, const struct model *model) {

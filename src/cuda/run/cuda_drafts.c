@@ -12,7 +12,10 @@
 
 /* ---- the programs ---- */
 
-bool cuda_drafts_possible(const struct backend *b) { return cuda_programs_largest(b, true) >= 0; }
+int cuda_drafts_possible(const struct backend *b) {
+    const int size = cuda_programs_largest(b, true);
+    return size < 0 ? 0 : plan_column_size(size) - 1;
+}
 
 static struct cuda_programs *programs_of(const struct backend_state *s) {
     return s->drafts ? &s->backend->layer_drafts : &s->backend->drafts;

@@ -9,8 +9,8 @@
 
 struct cuda_decoding;
 
-/* Whether this model's passes can take drafts. */
-bool cuda_drafts_possible(const struct backend *b);
+/* How many drafts this model's passes can take of a session; 0: none. */
+int cuda_drafts_possible(const struct backend *b);
 
 /* Whether the session's settings are such that its passes can take drafts. */
 bool cuda_drafts_allowed(const struct cuda_decoding *g);
