@@ -23,11 +23,9 @@
 /* Whether a format's weights are multiplied as integers. sm_75 has no such product of this shape. */
 #define DIGITS(format) (G_COPY >= 1 && TILE_INTEGERS(format))
 STATIC_ASSERT((int)TILE_INT8 == 1 && (int)TILE_UINT4 == 3, "TILE_INTEGERS counts on this order");
-/* A row's sums become floats at the end of a slice, not run by run. */
-#define DIGITS_LATE(format) ROW_SCALED(format)
-/* The format of a phase's tiles for a warp: where all columns of its slice share a scale, that is the scale of a row.
- * Warps' slices begin at multiples of their size, counted from where the group's part of a row begins: at multiples of
- * GROUP_PART. */
+/* The format of a phase's tiles for a warp. With ROW_SCALED formats sums become floats at the end of a slice, not run
+ * by run; where all columns of a warp's slice share one scale that is done too, as if it were the row's. In out and
+ * down slices are counted from the first column that the SMs of a group have, which is a multiple of GROUP_PART. */
 enum {
     GROUP_PART_QKV = 0,
     GROUP_PART_MIX = 0,
@@ -218,7 +216,7 @@ DEV void digits_product(struct digit_sums *s, const struct held *t, const u32 *x
         const struct held *tile = t + (i - first) * (ready ? steps : 1);
         struct digit_sums *to = &s[warp_rows == 1 ? k & 1 : r];
         const u32 *digits = x + k * steps * DIGIT_STEP;
-        if (DIGITS_LATE(format)) {
+        if (ROW_SCALED(format)) {
             UNROLL
             for (int step = 0; step < steps; step++)
                 digits_multiply(to->n, ready ? tile[step].codes : tile_step(format, tile->codes, step),
@@ -255,7 +253,7 @@ DEV void digits_product(struct digit_sums *s, const struct held *t, const u32 *x
  * 2 * set + lane % 4 / 2, in lanes whose number is even; with one column in lanes that four divides. unit: that
  * column's, of each set. */
 DEV void digits_end(struct digit_sums *s, const float *unit, float *total, const int format) {
-    if (DIGITS_LATE(format)) {
+    if (ROW_SCALED(format)) {
         UNROLL
         for (int i = 0; i < DIGIT_SUMS; i++)
             s->f[i] = s->scale[digits_row(i)] * (float)s->n[i];

@@ -362,9 +362,10 @@ DEV float own_factor(const struct attention_shared *at, int kv_head, int lane) {
     return of_q ? LOG2_E * root : root;
 }
 
-/* Makes the current position's scores with the q heads. k is row 0 of an A operand, or its upper rows, which wants a
- * row's words in the order in which a B operand wants a column's. One warp alone comes here, and with one column the
- * others wait for it; so it has few instructions there. Programs for several columns are slower with those. */
+/* Makes the current position's scores with the q heads. k is row 0 of an A operand, which wants a row's words in the
+ * order in which a B operand wants a column's. One warp alone comes here, and with one column the others wait for it.
+ * So there it has few instructions (BRIEF): k stands in all upper rows, of which the first is read, and each factor is
+ * made once. Programs for several columns are slower so. */
 DEV void own_scores(struct worker *w, int kv_head) {
     enum { BRIEF = P_COLUMNS == 1 };
     struct attention_shared *at = attention_of(w);

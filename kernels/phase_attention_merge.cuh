@@ -176,6 +176,7 @@ DEV void result_publish(struct worker *w, const struct merge_place *place, const
     if (place->word % AT_WORDS == 0) word_store(to + RESULT_WORDS + place->head, word_make(float_bits(lse), w->epoch));
 }
 
+#if P_COLUMNS > 1
 DEV void attention_publish(struct worker *w, const struct merge_place *place, int some) {
     if (P_MERGE_SCATTER && !some) return;
     UNROLL
@@ -185,8 +186,7 @@ DEV void attention_publish(struct worker *w, const struct merge_place *place, in
         result_publish(w, place + n, &r, some);
     }
 }
-
-#if P_COLUMNS == 1
+#else
 /* Merges the warps' partial results: with `split` into this member's, which is published; else into the whole result.
  * Both in one place, as a block comes to the one or to the other, and instructions that lie between are waited for. */
 DEV void attention_merge(struct worker *w, const struct merge_place *place, const u64 *gate, int split, int some) {

@@ -82,7 +82,7 @@ DEV void head_unit_digits(struct worker *w, int q, struct digit_sums *s) {
     UNROLL_BY(8)
     for (int k = 0; k < P_HEAD_UNIT; k++) {
         struct held t;
-        held_read(&t, tiles + k * bytes, w->lane, k == 0 || !DIGITS_LATE(P_HEAD_FORMAT), P_HEAD_FORMAT);
+        held_read(&t, tiles + k * bytes, w->lane, k == 0 || !ROW_SCALED(P_HEAD_FORMAT), P_HEAD_FORMAT);
         digits_product(s, &t, x, w->lane, k, 1, 1, P_HEAD_FORMAT, 0);
     }
 }
