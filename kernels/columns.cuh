@@ -181,7 +181,7 @@ DEV void columns_stream(struct worker *w, float (*d)[COLUMN_SUMS], const u32 *x,
     for (int i = from; i < to; i += P_SLOT_TILES) {
         struct held more[P_SLOT_TILES];
         const int left = to - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
-        tiles_take(w, more, n, ALL_SCALED, format, 0);
+        tiles_take(w, more, n, ALL_SCALED, format, 0, 0);
         columns_multiply(d, more, x, split, w->lane, i, n, warp_rows, half, format);
     }
 }

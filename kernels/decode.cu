@@ -26,14 +26,18 @@ STATIC_ASSERT(SHARED_BYTES == P_SHARED_BYTES, "the plan counts shared memory of 
  * them half a layer before it needs them. */
 enum { EARLY_GAINS = 2 * SLICE <= 8 };
 
-/* Completes h with the sums of out or down. */
-DEV void sum_take(struct worker *w, int is_down, float *h) {
+/* Completes h with the sums of out or down, if they are wanted: in front of the first layer h is the token's vector.
+ * seen: h as phases take it, which with P_H_PAIRS is rounded as two hops round it (two_hops.cuh). */
+DEV void sum_take(struct worker *w, int is_down, int wanted, float *h, float *seen) {
     const enum wait_kind kind = is_down ? WAIT_DOWN_SUM : WAIT_OUT_SUM;
 #if P_TWO_HOPS
-    h_gather(w, is_down ? X_DOWN_H : X_OUT_H, (float(*)[2 * SLICE]) h, kind);
+    if (wanted) h_gather(w, is_down ? X_DOWN_H : X_OUT_H, (float(*)[2 * SLICE]) h, kind);
 #else
-    gather_sum(w, w->a->words + (is_down ? X_DOWN_SUM : X_OUT_SUM), h, kind);
+    gather_sum(w, w->a->words + (is_down ? X_DOWN_SUM : X_OUT_SUM), wanted, h, kind);
 #endif
+    UNROLL
+    for (int i = 0; i < 2 * SLICE; i++)
+        seen[i] = P_H_PAIRS && !P_TWO_HOPS && wanted ? float24(h[i]) : h[i];
 }
 
 /* Loads the gains of a layer's first norm; with EARLY_GAINS those of its second, as the first are there already. */
@@ -54,14 +58,15 @@ DEV void attention_layer(struct worker *w, int position, struct held *t, float *
 #if M_QKV_BIAS
     bias = qkv_bias_ask(w, w->warp * LANES);
 #endif
-    if (w->layer > 0) sum_take(w, 1, h);
+    float seen[2 * SLICE];
+    sum_take(w, 1, w->layer > 0, h, seen);
     w->epoch = epoch_next(w->epoch);
     profile_layer(w, MARK_QKV_INPUT);
 #if P_TAPS
     float *taps = w->a->taps;
-    taps_leave(w, h, taps ? taps + (size_t)w->token * ARGS_TAPS * M_HIDDEN : 0);
+    taps_leave(w, seen, taps ? taps + (size_t)w->token * ARGS_TAPS * M_HIDDEN : 0);
 #endif
-    qkv_consume(w, t, h, gain, bias);
+    qkv_consume(w, t, seen, gain, bias);
     profile_layer(w, MARK_QKV);
     worker_anew(w);
     TILES_TAKE(w, t, OUT);
@@ -80,14 +85,15 @@ DEV void delta_layer(struct worker *w, struct held *t, float *h, float *gain, fl
     layer_gains(w, gain, gate_up_gain);
     gates_load(w, gates);
     if (EARLY_STATE) delta_ask(w, &early);
-    if (w->layer > 0) sum_take(w, 1, h);
+    float seen[2 * SLICE];
+    sum_take(w, 1, w->layer > 0, h, seen);
     w->epoch = epoch_next(w->epoch);
     profile_layer(w, MARK_MIX_INPUT);
-    mix_consume(w, t, h, gain);
+    mix_consume(w, t, seen, gain);
     profile_layer(w, MARK_MIX);
     worker_anew(w);
     if (!EARLY_STATE) delta_ask(w, &early);
-    gates_dot(w, gates, h, gain);
+    gates_dot(w, gates, seen, gain);
     TILES_TAKE(w, t, OUT);
     profile_layer(w, MARK_OUT_WEIGHTS);
     delta_consume(w, &early);
@@ -119,9 +125,10 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h, floa
         gains_load(w, norms + 2 * M_HIDDEN, gain);
     else
         gains_load(w, norms + M_HIDDEN, gate_up_gain);
-    sum_take(w, 0, h);
+    float seen[2 * SLICE];
+    sum_take(w, 0, 1, h, seen);
     profile_layer(w, MARK_GATE_UP_INPUT);
-    gate_up_consume(w, t, h, gate_up_gain);
+    gate_up_consume(w, t, seen, gate_up_gain);
     profile_layer(w, MARK_GATE_UP);
     worker_anew(w);
     TILES_TAKE(w, t, DOWN);
@@ -138,11 +145,12 @@ DEV void token_end(struct worker *w, int t, float *h, float *gain) {
     const int head = t >= a->head_from, hides = a->hidden != 0 && t >= a->hidden_from;
     if (!head && !hides) return;
     if (!EARLY_GAINS) gains_load(w, a->norms + (size_t)2 * M_LAYERS * M_HIDDEN, gain);
-    if (!layers_done(a, t)) sum_take(w, 1, h);
+    float seen[2 * SLICE];
+    sum_take(w, 1, !layers_done(a, t), h, seen);
     profile_token(w, MARK_HEAD_INPUT);
     float unit;
-    const float scale = head_norm(w, h, gain, &unit);
-    if (hides) hidden_leave(w, h, gain, scale, a->hidden + (size_t)(t - a->hidden_from) * M_HIDDEN);
+    const float scale = head_norm(w, seen, gain, &unit);
+    if (hides) hidden_leave(w, seen, gain, scale, a->hidden + (size_t)(t - a->hidden_from) * M_HIDDEN);
     if (head) head_consume(w, scale, unit, a->pick ? 0 : t - a->head_from);
 }
 

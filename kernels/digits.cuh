@@ -151,8 +151,10 @@ DEV void digits_multiply(int *sums, struct quad a, const u32 *x, const int parts
 DEV int digits_row(int i) { return i % 6 / 3; }
 #elif G_COPY >= 1
 DEV void digits_multiply(int *sums, struct quad a, const u32 *x, const int parts, int lane) {
-    /* Lane 4 n + c has column n of B: of four columns, three are a token's digits and the last is one again. */
-    const int column = lane / 16 % (P_COLUMNS > 1 ? 2 : 1), digit = lane / 4 % 4 % 3;
+    /* Lane 4 n + c has column n of B: of four columns, three are a token's digits and the last is one again. Which one
+     * is all the same, but programs of two and four columns are slower by the minimum, and others by the remainder. */
+    const int column = lane / 16 % (P_COLUMNS > 1 ? 2 : 1), of_four = lane / 4 % 4;
+    const int digit = P_COLUMNS == 2 || P_COLUMNS == 4 ? of_four % 3 : MIN(of_four, 2);
     const u32 *from = x + column * DIGIT_COLUMN + digit * DIGIT_WORDS + lane % 4 * 2;
     UNROLL
     for (int set = 0; set < DIGIT_SETS; set++) {

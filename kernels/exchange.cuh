@@ -49,11 +49,11 @@ DEV void gather_pairs(struct worker *w, const u64 *from, u32 *x, int n, int have
         x[i] = (u32)v[i];
 }
 
-/* Waits for the groups' partial sums of this warp's slice and adds them to h. All words are asked for first, with
- * nothing to look at in between: so their loads follow one another from one address. The loop does not read a word
- * again that has come, because polls are themselves the load on the lines that they wait for (-24 us a token for
- * Qwen3-0.6B). */
-DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind kind) {
+/* Waits for the groups' partial sums of this warp's slice and adds them to h. Not `wanted`: adds nothing; without a
+ * branch, behind which ptxas would make ready what was to be ready before. All words are asked for first, with nothing
+ * to look at in between: so their loads follow one another from one address. The loop does not read a word again that
+ * has come, because polls are themselves the load on the lines that they wait for (-24 us a token for Qwen3-0.6B). */
+DEV void gather_sum(struct worker *w, const u64 *words, int wanted, float *h, enum wait_kind kind) {
     enum { CHUNK = P_GROUPS * SLICE <= 16 ? SLICE : (P_GROUPS >= 16 ? 1 : 16 / P_GROUPS) };
     const u64 *from = words + w->warp * SLICE_WORDS + w->lane;
     int have = WHOLE_SLICES ? SLICE_WORDS : M_HIDDEN / 2 - w->warp * SLICE_WORDS;
@@ -67,7 +67,7 @@ DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind
             UNROLL
             for (int g = 0; g < P_GROUPS; g++) {
                 v[i][g] = (u64)(w->epoch & 0xffffu) << 48;
-                if (first + i < SLICE && (first + i) * LANES + w->lane < have)
+                if (wanted && first + i < SLICE && (first + i) * LANES + w->lane < have)
                     v[i][g] = word_load(from + (first + i) * LANES + g * (M_HIDDEN / 2));
             }
         }

@@ -359,14 +359,24 @@ DEV void merged_gather(struct worker *w) {
 }
 
 /* Merges the members' partial results into the group's. Units are dealt to the warps of this block, or with
- * P_MERGE_SCATTER to the warps of all members. */
-DEV void members_merge(struct worker *w, int position) {
+ * P_MERGE_SCATTER to the warps of all members. Returns w->dead. Not inlined: where attention is not split, all warps
+ * would wait for the instructions behind it. */
+DEV_CALL int members_merge_all(const struct decode_args *a, struct block_shared *s, int warp, int lane, int block,
+                               u32 epoch, int token, int layer, int position, int dead) {
+    struct worker w = { a, s };
+    w.warp = warp, w.lane = lane, w.block = block, w.epoch = epoch, w.token = token, w.layer = layer, w.dead = dead;
+    w.group = block / P_GROUP_SMS, w.member = block % P_GROUP_SMS;
     const int members = members_with_results(position);
-    const int mine = P_MERGE_SCATTER ? w->warp * P_GROUP_SMS + w->member : w->warp;
+    const int mine = P_MERGE_SCATTER ? warp * P_GROUP_SMS + w.member : warp;
     NO_UNROLL
     for (int unit = mine; unit < UNITS; unit += P_WARPS * (P_MERGE_SCATTER ? P_GROUP_SMS : 1))
-        unit_merge(w, members, unit);
-    if (P_MERGE_SCATTER) merged_gather(w);
+        unit_merge(&w, members, unit);
+    if (P_MERGE_SCATTER) merged_gather(&w);
+    return w.dead;
+}
+DEV void members_merge(struct worker *w, int position) {
+    w->dead =
+        members_merge_all(w->a, w->s, w->warp, w->lane, w->block, w->epoch, w->token, w->layer, position, w->dead);
 }
 #endif
 

@@ -83,6 +83,7 @@ DEV u64 float24_pair(float low, float high) {
     u64 a = (float_bits(low) + 128) >> 8, b = (float_bits(high) + 128) >> 8;
     return b << 24 | a;
 }
+DEV float float24(float x) { return bits_float((float_bits(x) + 128) & ~255u); } /* the same rounding */
 DEV float float24_low(u64 word) { return bits_float((u32)word << 8); }
 DEV float float24_high(u64 word) { return bits_float((u32)(word >> 24) << 8); }
 

@@ -36,7 +36,7 @@
 /* TILES_TAKE takes the preloaded tiles out of the ring into t, in the bytes of their format or ready. XWORDS is how
  * many words of the phase's input one lane holds. */
 #define TILES_TAKE(w, t, S)                                                                                            \
-    ((w)->phase = LAYER_PHASE(S), tiles_take(w, t, PRELOAD(S), SCALED(S), P_##S##_FORMAT, READY(S)))
+    ((w)->phase = LAYER_PHASE(S), tiles_take(w, t, PRELOAD(S), SCALED(S), P_##S##_FORMAT, READY(S), READY(S)))
 /* Of a phase that is preloaded whole, and in which a row has one scale, the first tile of each row tile is asked for
  * it. */
 #define SCALED(S)                                                                                                      \
@@ -195,7 +195,7 @@ DEV void digits_stream(struct worker *w, struct digit_sums *s, const u32 *x, int
     for (int i = from; i < to; i += most) {
         struct held more[HELD_TILES];
         const int left = to - i, n = left < most ? left : most;
-        tiles_take(w, more, n, ALL_SCALED, format, 0);
+        tiles_take(w, more, n, ALL_SCALED, format, 0, 1);
         digits_product(s, more, x, w->lane, i, n, warp_rows, format, 0);
     }
 }
@@ -309,14 +309,14 @@ DEV void parts_store(const struct worker *w, float (*d)[4], float *part, int war
 
 #if P_COLUMNS == 1
 /* Multiplies this warp's tiles from `from` on up to `to` as they come out of the ring; tile 0 is the first of x or,
- * where x is NULL, of the slice of the normed vector. */
-DEV void product_stream(struct worker *w, float (*d)[4], const u32 *x, const u32 *slice, int from, int to,
+ * where x is NULL, of the slice of the normed vector. `most` are taken at a time. */
+DEV void product_stream(struct worker *w, float (*d)[4], const u32 *x, const u32 *slice, int from, int to, int most,
                         int warp_rows, const int half, const int format) {
     UNROLL
-    for (int i = from; i < to; i += P_SLOT_TILES) {
-        struct held more[P_SLOT_TILES];
-        const int left = to - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
-        tiles_take(w, more, n, ALL_SCALED, format, 0);
+    for (int i = from; i < to; i += most) {
+        struct held more[HELD_TILES];
+        const int left = to - i, n = left < most ? left : most;
+        tiles_take(w, more, n, ALL_SCALED, format, 0, 1);
         if (x)
             product(d, more, x, w->lane, i, n, warp_rows, half, format, 0);
         else
@@ -324,29 +324,33 @@ DEV void product_stream(struct worker *w, float (*d)[4], const u32 *x, const u32
     }
 }
 
-/* Multiplies the tiles of a phase that were not preloaded. Where slices are long the rounds are a loop; a round with x
- * takes one of the words that a lane holds of it. */
+/* Multiplies the tiles of a phase that were not preloaded. Where slices are long, and with narrow tiles, of which each
+ * is several operands' instructions, the rounds are a loop; a round with x takes one of the words that a lane holds of
+ * it. */
 DEV void product_rest(struct worker *w, float (*d)[4], const u32 *x, const u32 *slice, int preload, int tiles,
                       int warp_rows, const int half, const int format) {
-    const int round = half ? HALF_ROUND(warp_rows) : x ? 4 * warp_rows : STREAM_ROUND(warp_rows);
+    const int parts = TILE_PARTS(format), word_tiles = parts < 4 ? 4 / parts : 1;
+    const int round = half ? HALF_ROUND(warp_rows) : x ? word_tiles * warp_rows : STREAM_ROUND(warp_rows);
     const int begin = (preload + round - 1) / round * round, end = tiles / round * round;
+    const int loops = TILE_NARROW(format) ? round % P_SLOT_TILES == 0 : SLICE > 4 && !(half && x);
+    const int most = TILE_NARROW(format) && loops && round <= HELD_TILES ? round : P_SLOT_TILES;
     if (preload >= tiles) return;
     stream_freely(w, 1);
-    if (SLICE <= 4 || TILE_NARROW(format) || (half && x) || begin + round >= end) {
-        product_stream(w, d, x, slice, preload, tiles, warp_rows, half, format);
+    if (!loops || begin + round >= end) {
+        product_stream(w, d, x, slice, preload, tiles, P_SLOT_TILES, warp_rows, half, format);
     } else {
-        product_stream(w, d, x, slice, preload, begin, warp_rows, half, format);
+        product_stream(w, d, x, slice, preload, begin, P_SLOT_TILES, warp_rows, half, format);
         NO_UNROLL
         for (int i = begin; i < end; i += round) {
             u32 word = 0;
             UNROLL
             for (int j = begin / round; x && j < end / round; j++)
                 if (i == j * round) word = x[j];
-            product_stream(w, d, x ? &word : x, slice + tiles_k(i, warp_rows, half) * 8, 0, round, warp_rows, half,
-                           format);
+            product_stream(w, d, x ? &word : x, slice + tiles_k(i, warp_rows, half) * parts * 8, 0, round, most,
+                           warp_rows, half, format);
         }
-        product_stream(w, d, x ? x + end / round : x, slice + tiles_k(end, warp_rows, half) * 8, 0, tiles - end,
-                       warp_rows, half, format);
+        product_stream(w, d, x ? x + end / round : x, slice + tiles_k(end, warp_rows, half) * parts * 8, 0, tiles - end,
+                       P_SLOT_TILES, warp_rows, half, format);
     }
     stream_freely(w, 0);
 }

@@ -68,9 +68,30 @@ DEV const u8 *slot_tile(const struct worker *w, int i, const int format) {
            (size_t)((i * P_WARPS + w->warp) * (int)tile_bytes(format) + (int)tile_lane(format, w->lane));
 }
 
+#if P_COLUMNS == 1
+/* What slots_wait does where slots are not full yet, apart from the code that does not need it. Returns w->dead. */
+DEV_CALL int slots_await(const struct decode_args *a, struct block_shared *s, smem full, int slot, u32 parity, int n,
+                         int lane, int token, int layer, int dead) {
+    struct worker w = { a, s };
+    w.token = token, w.layer = layer, w.dead = dead;
+    if (lane == 0) {
+        NO_UNROLL
+        for (int i = 0; i < n; i++) {
+            mbar_wait(&w, full + (smem)slot * 8, parity, WAIT_WEIGHTS);
+            if (++slot == RING_SLOTS) slot = 0, parity ^= 1;
+        }
+    }
+    warp_sync();
+    lanes_agree(&w);
+    return w.dead;
+}
+#endif
+
 /* Waits until n slots are full, of which the first is `first` slots ahead. Most often they are full already: then lane
- * i tests slot i, and that is enough. Otherwise one lane waits for all of them in turn. */
-DEV void slots_wait(struct worker *w, int first, int n) {
+ * i tests slot i, and that is enough. Otherwise one lane waits for all of them in turn. With `apart` that is a call,
+ * since a jump over as many instructions is waited for: where slots hardly ever are not full, or for the smaller code.
+ */
+DEV void slots_wait(struct worker *w, int first, int n, const int apart) {
     const int from = w->slot + first, wraps = from + w->lane >= RING_SLOTS;
     const int mine = from + w->lane - (wraps ? RING_SLOTS : 0);
     const u32 parity_mine = RING_ODD ? w->parity >> mine & 1 : w->parity ^ (u32)wraps;
@@ -78,6 +99,13 @@ DEV void slots_wait(struct worker *w, int first, int n) {
         warp_sync(); /* a vote orders nothing */
         return;
     }
+#if P_COLUMNS == 1
+    if (apart) {
+        w->dead = slots_await(w->a, w->s, w->full, w->slot, w->parity, n, w->lane, w->token, w->layer, w->dead);
+        return;
+    }
+#endif
+    (void)apart;
     if (w->lane == 0) {
         int slot = from;
         u32 parity = w->parity;
@@ -94,13 +122,15 @@ DEV void slots_wait(struct worker *w, int first, int n) {
 
 /* Brings this warp's next n tiles of the phase at hand into registers and gives the slots back. n is a multiple of
  * P_SLOT_TILES, or what is left of the phase. Tiles come in the bytes of their format; with `ready` as operands, the
- * first of which has the tile's scales beside it. Tiles from `scaled` on are not asked for their scales. */
-DEV void tiles_take_some(struct worker *w, struct held *t, int n, int scaled, const int format, const int ready) {
+ * first of which has the tile's scales beside it. Tiles from `scaled` on are not asked for their scales. apart: as for
+ * slots_wait. */
+DEV void tiles_take_some(struct worker *w, struct held *t, int n, int scaled, const int format, const int ready,
+                         const int apart) {
     const int slots = (n + P_SLOT_TILES - 1) / P_SLOT_TILES;
     int mine = w->slot + w->lane; /* lane i gives back slot i */
     if (mine >= RING_SLOTS) mine -= RING_SLOTS;
     u32 seen = 0;
-    slots_wait(w, 0, slots);
+    slots_wait(w, 0, slots, apart);
     UNROLL
     for (int i = 0; i < n; i++) {
         struct held *tile = t + i * (ready ? TILE_OPERANDS(format) : 1);
@@ -114,12 +144,13 @@ DEV void tiles_take_some(struct worker *w, struct held *t, int n, int scaled, co
 }
 
 /* The same where n tiles may be more than the ring holds: then the ring is filled anew in between. */
-DEV void tiles_take(struct worker *w, struct held *t, int n, int scaled, const int format, const int ready) {
+DEV void tiles_take(struct worker *w, struct held *t, int n, int scaled, const int format, const int ready,
+                    const int apart) {
     enum { MOST = RING_SLOTS * P_SLOT_TILES };
     UNROLL
     for (int i = 0; i < n; i += MOST)
         tiles_take_some(w, t + i * (ready ? TILE_OPERANDS(format) : 1), n - i < MOST ? n - i : MOST, scaled - i, format,
-                        ready);
+                        ready, apart);
 }
 
 /* ---- the producer ---- */

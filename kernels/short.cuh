@@ -174,7 +174,7 @@ DEV void unit_taps(const struct short_worker *b, int layer) {
  * weights where these lie. PHASE_READ does the rest of the phase. */
 #define PHASE_TAKE(b, t, wide, S)                                                                                      \
     do {                                                                                                               \
-        if (!(wide)) tiles_take(&(b)->w, t, PRELOAD(S), ALL_SCALED, P_##S##_FORMAT, 0);                                \
+        if (!(wide)) tiles_take(&(b)->w, t, PRELOAD(S), ALL_SCALED, P_##S##_FORMAT, 0, 0);                             \
     } while (0)
 #define SEGMENT(S) P_##S##_WARP_ROWS, P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_ROW_TILES, P_##S##_HALF, P_##S##_FORMAT
 #define PHASE_READ(b, t, wide, S)                                                                                      \

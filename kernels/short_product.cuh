@@ -364,7 +364,7 @@ DEV void narrow_read(struct short_worker *b, int phase, const struct held *t, co
             for (int r = 0; r < rows; r++) {
                 const int late = k / of_tile * rows + r - preload, left = tiles - preload - late;
                 if (late >= 0 && late % P_SLOT_TILES == 0)
-                    tiles_take(&b->w, more, left < P_SLOT_TILES ? left : P_SLOT_TILES, ALL_SCALED, format, 0);
+                    tiles_take(&b->w, more, left < P_SLOT_TILES ? left : P_SLOT_TILES, ALL_SCALED, format, 0, 0);
                 row[r] = late < 0 ? t[k / of_tile * rows + r] : more[late % P_SLOT_TILES];
             }
             UNROLL
@@ -382,7 +382,7 @@ DEV void narrow_read(struct short_worker *b, int phase, const struct held *t, co
                 const int at = warp_tile(k, r, rows, half), late = at - preload, left = tiles - at;
                 if (half && r == rows - 1 && k % 2 == 0) break; /* the half tile comes behind the next k tile's */
                 if (late >= 0 && late % P_SLOT_TILES == 0)
-                    tiles_take(&b->w, more, left < P_SLOT_TILES ? left : P_SLOT_TILES, ALL_SCALED, format, 0);
+                    tiles_take(&b->w, more, left < P_SLOT_TILES ? left : P_SLOT_TILES, ALL_SCALED, format, 0, 0);
                 row[r] = tile_operand(format, late < 0 ? t[at].codes : more[late % P_SLOT_TILES].codes);
             }
             const struct fragment *f = taken.f[part % 2] + i * PAIR;
@@ -520,7 +520,7 @@ DEV void wide_read(struct short_worker *b, int phase, const int rows, const int 
             const int over = step + 1 == steps, slot = own ? step * step_slots : 0;
             const int n = slots - slot < step_slots ? slots - slot : step_slots;
             u32 seen = 0;
-            if (atom == 0 && (own || step == 0)) slots_wait(&b->w, slot, n);
+            if (atom == 0 && (own || step == 0)) slots_wait(&b->w, slot, n, 0);
             UNROLL
             for (int part = 0; part < 2; part++) {
                 const int first = (step * 2 + part) * most, next = over ? part * most : first + 2 * most;

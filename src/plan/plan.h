@@ -48,7 +48,7 @@ struct plan_options {
     int slot_tiles;                   /* tiles that a warp has in a slot of weights */
     int cap_layers, cap_head, cap_kv; /* slots in flight */
     int hops;                         /* in which sums of out and down reach every SM: 1 or 2 */
-    int h_bits;                       /* of a value that goes round in the second: 24 or 32 */
+    int h_bits;                       /* of a value of h that phases take: 24 or 32 */
     int split_from;                   /* positions from which attention is split over the group */
     int kv_page;                      /* pieces of a page of the KV cache; a power of two */
     int kv_form;                      /* of the KV cache: enum kv_codes (kernels/kv_layout.h) */
@@ -127,7 +127,8 @@ struct plan {
     int columns;            /* of a pass: 1, or as plan_columns was asked */
     bool two_hops; /* sums of out and down: SMs add up shares and hand them round, instead of each
                       SM reading all */
-    bool h_pairs;  /* what they hand round is in pairs of 24-bit floats, not in fp32 */
+    bool h_pairs;  /* what they hand round is in pairs of 24-bit floats, not in fp32; with one hop h
+                      is  rounded so before phases take it, as several columns may have two */
     bool follows;  /* several columns may be of one session, at consecutive positions: drafts. The
                       kernel for that is slower, so it is another one */
     bool leaves; /* such columns leave what the layers made of their tokens, for the draft layer */
@@ -201,6 +202,7 @@ struct plan {
 
     /* parameters of a launch, which tuning may change without compiling */
     int cap_layers, cap_head, cap_kv, split_from;
+    int cap_columns; /* cap_layers of several columns' plans, which are made of this one */
 
     /* what it costs */
     uint64_t tape_bytes;        /* of all SMs */

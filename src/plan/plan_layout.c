@@ -13,7 +13,7 @@ enum {
     SPARE_BYTES = 560, /* of shared memory: a kernel that needs a little more changes no plan */
     NEVER_SPLIT = 1 << 30,
     DELTA_UNIT = 16,
-    SPLIT_FROM = 256 /* in positions; below, one SM alone is as fast as sixteen and a merge */
+    SPLIT_FROM = 256 /* in positions; see split_from */
 };
 
 /* ---- phases ---------------------------------------------------------------------------------- */
@@ -330,21 +330,47 @@ static void lay_words(struct plan *p) {
     }
 }
 
+/* Whether the layers' weights are multiplied as integers. */
+static bool layers_integers(const struct tape_shape *t) {
+    static const int phases[] = { TAPE_QKV, TAPE_MIX, TAPE_OUT, TAPE_GATE_UP, TAPE_DOWN };
+    for (int i = 0; i < (int)(sizeof phases / sizeof *phases); i++)
+        if (!TILE_INTEGERS(t->segment[phases[i]].format) &&
+            (phases[i] != TAPE_MIX || t->segment[TAPE_MIX].row_tiles > 0))
+            return false;
+    return true;
+}
+
 /* A lane that gathers sums has registers for 16 words at a time (gather_sum). Where it has more to
  * gather two hops are faster. One H100, Qwen3-1.7B's layers: 1.086 times as many tokens a second,
  * Qwen3-8B's 1.085 times, and 1.26 times in int4. Older GPUs were not measured. Of several GPUs
  * both hops go through all: on two H200s Qwen3-1.7B takes 555 us in two hops and 579 in one, and
  * Qwen3-8B 1,963 and 2,225. In pairs h is half the words: on two H200s 1.7B takes 539 us for 554,
  * 8B 1,959 for 1,982, and on one with int4 509 for 518 and 1,483 for 1,533. In bf16 one GPU would
- * gain 0.5 %, but its ids are those of fp32. */
+ * gain 0.5 %, but its ids are those of fp32. Integers have registers left for sums and few bytes
+ * that these queue behind: with 32 words, on one H200, 1.7B in int4 takes 465 us in one hop for
+ * 479, in int8 603 for 606, but 4B with 40 words 991 for 977. Its h is rounded as in pairs, in
+ * which several columns hand it round. */
 static void choose_hops(struct plan *p, const struct plan_options *o) {
     const int words = plan_ceil(p->tape.segment[TAPE_QKV].warp_k * 8, 32) * p->tape.n_groups;
-    p->two_hops = o->hops ? o->hops == 2 : words > 16 && p->compute >= 90;
-    p->h_pairs =
-        p->two_hops && (o->h_bits ? o->h_bits == 24 : p->n_gpus > 1 || plan_narrow(&p->tape));
+    const bool many = words > 16 && p->compute >= 90;
+    const bool one_hop = words <= 32 && p->n_gpus == 1 && layers_integers(&p->tape);
+    p->two_hops = o->hops ? o->hops == 2 : many && !one_hop;
+    const bool rounds = p->two_hops || (many && !o->hops);
+    p->h_pairs = o->h_bits ? o->h_bits == 24 : rounds && (p->n_gpus > 1 || plan_narrow(&p->tape));
 }
 
 /* ---- caps ------------------------------------------------------------------------------------ */
+
+/* From which position on attention is split over a group. One SM alone is as fast as sixteen and a
+ * merge while each of its warps has one piece, which is up to 128 positions: a second one comes
+ * only when the first one's slot is free. One H200, Qwen3-0.6B in int4 from 129 positions on 279 us
+ * for 293, from 193 on 281 for 322. In bf16 these are 328 for 323 and 333 for 349, and sums would
+ * be added in another order. */
+static int split_from(const struct plan *p) {
+    if (p->tape.group_sms == 1) return NEVER_SPLIT;
+    const bool early = p->merge_scatter || (plan_narrow(&p->tape) && p->n_gpus == 1);
+    return early ? SPLIT_FROM / 2 : SPLIT_FROM;
+}
 
 /* Sets how many slots may be in flight. In the layers these are the bytes that one SM reads in
  * a microsecond, since exchanges wait behind them; elsewhere nothing waits. One H200, Qwen3-0.6B: 2
@@ -361,13 +387,13 @@ static void set_caps(struct plan *p, const struct plan_options *o) {
     const double layer = (double)p->tape.layers_bytes / p->tape.n_layers;
     if (plan_narrow(&p->tape) || p->n_gpus > 1)
         slots = int_min(slots, int_max((int)(layer / layer_us / p->slot_bytes + 0.5), 1));
-    p->cap_layers = o->cap_layers ? o->cap_layers : int_min(slots, p->ring_slots);
+    const int alone = plan_narrow(&p->tape) && p->n_gpus == 1 ? int_max(slots, 2) : slots;
+    p->cap_layers = o->cap_layers ? o->cap_layers : int_min(alone, p->ring_slots);
+    p->cap_columns = o->cap_layers ? o->cap_layers : int_min(slots, p->ring_slots);
     p->half_fills = p->n_gpus > 1 && p->delta.n_layers > 0;
     p->cap_head = o->cap_head ? o->cap_head : p->ring_slots;
     p->cap_kv = o->cap_kv ? o->cap_kv : p->kv_slots;
-    p->split_from = o->split_from           ? o->split_from
-                    : p->tape.group_sms > 1 ? (p->merge_scatter ? SPLIT_FROM / 2 : SPLIT_FROM)
-                                            : NEVER_SPLIT;
+    p->split_from = o->split_from ? o->split_from : split_from(p);
 }
 
 static void count_bytes(struct plan *p) {
@@ -598,7 +624,7 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
         plan->preload_tiles = int_min(one->preload_tiles, plan->ring_slots * plan->slot_tiles);
     /* Two do as one does: they have too few registers for more sums. One H200, Qwen3-1.7B: 934 us
      * for 1,017, Qwen3-8B 3,686 for 4,038. And where one's h is rounded, theirs must be, too. */
-    plan->two_hops = one->two_hops || (columns >= TWO_HOPS_FROM && !few_sums(one));
+    plan->two_hops = one->two_hops || one->h_pairs || (columns >= TWO_HOPS_FROM && !few_sums(one));
     lay_words(plan);
     plan->n_words *= (unsigned)columns;
     plan->kept_bytes = follows ? kept_bytes(plan) : 0;
@@ -606,7 +632,8 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
      * is longer, and that counts for less than tiles that come late */
     const int few = int_max((FEW_IN_FLIGHT + one->slot_bytes / 2) / one->slot_bytes, 1);
     plan->half_fills = columns > 4 && !one->delta.n_layers;
-    if (columns > 4 && plan->half_fills) plan->cap_layers = int_min(one->cap_layers, few);
+    plan->cap_layers = one->cap_columns;
+    if (columns > 4 && plan->half_fills) plan->cap_layers = int_min(one->cap_columns, few);
     plan->cap_layers = int_min(plan->cap_layers, plan->ring_slots);
     plan->cap_head = int_min(one->cap_head, plan->ring_slots);
     plan->cap_kv = int_min(one->cap_kv, plan->kv_slots);

@@ -68,6 +68,8 @@ static void print_shared(struct page *out, const struct plan *p) {
         PRINT(out,
               "  sums            of out and down reach every SM in two hops, the second of %s\n",
               p->h_pairs ? "values of 24 bits" : "fp32");
+    else if (p->h_pairs)
+        PRINT(out, "  sums            of out and down make values of 24 bits\n");
 }
 
 static void print_encoder(struct page *out, const struct plan *p) {

@@ -237,8 +237,10 @@ static void two_hops_make_the_bits_of_one(void **state) {
         { "q3-e", "n_groups=2,group_sms=2,warps=6", 4, 90, 1, 1 },
         { "qw2-b", "n_groups=1,group_sms=3,warps=4,epilogue_warps=1", 3, 86, 1, 1 },
         { "q35-b", "n_groups=1,group_sms=3,warps=4", 3, 90, 1, 1 },
+        { "q3-a", "n_groups=2,group_sms=2,warps=4,h_bits=24", 4, 90, 1, 1 },
+        { "q35-b", "n_groups=1,group_sms=3,warps=4,h_bits=24", 3, 90, 1, 1 },
     };
-    const struct share share = share_of("two-hops", 2);
+    const struct share share = share_of("two-hops", 3);
     for (size_t i = 0; i < sizeof hops / sizeof *hops; i++) {
         if (!share_has(share, (int)i)) continue;
         float *made[2][2];

@@ -26,6 +26,7 @@
  * "shared": integers that do so, most in groups that hold a warp's slice of a row. "parts": slices
  * that lie across two groups where a group of SMs has a part of the row. "laps": a ring that goes
  * round in the head.
+ * "rounds": floats that are not held, whose rounds are a loop.
  * "long": slices of h of several words a lane, phases that hold one round of tiles, or none. */
 #define CUT  "n_groups=2,group_sms=2,warps=4,prefill_tokens=256,narrow=1"
 #define LONG CUT ",prefill_from=4,short_positions=0"
@@ -73,7 +74,7 @@ static const struct kind {
         { Q4_1_BLOCKS, 32, PLANE_F16 } } },
     { "ready",
       "q3-p",
-      CUT ",prefill_from=0",
+      CUT ",prefill_from=0,slot_tiles=1,ring_slots=8",
       { 1, 3 },
       { { E4M3_BLOCKS, 128, PLANE_BF16 },
         { E4M3_BLOCKS, 128, PLANE_BF16 },
@@ -106,6 +107,15 @@ static const struct kind {
         { ROWS_INT8, 0, PLANE_BF16 },
         { ROWS_INT8, 0, PLANE_BF16 },
         { ROWS_INT8, 0, PLANE_BF16 },
+        { ROWS_INT8, 0, PLANE_BF16 } } },
+    { "rounds",
+      "q3-h",
+      "n_groups=1,group_sms=2,warps=4,prefill_from=0,narrow=1",
+      { 1, 2 },
+      { { E4M3_BLOCKS, 128, PLANE_BF16 },
+        { E4M3_BLOCKS, 128, PLANE_F32 },
+        { E2M1_GROUPS, 32, PLANE_F16 },
+        { E4M3_BLOCKS, 128, PLANE_BF16 },
         { ROWS_INT8, 0, PLANE_BF16 } } },
     { "long",
       "q3-h",

@@ -35,14 +35,15 @@ static const struct mutation decode[] = {
     { "the fence between loads and copies", { IN("kv_ring.cuh", "    fence_copies();\n", "") } },
     /* slots of the rings out of turn */
     { "a weight slot given back before it is read",
-      { IN("ring.cuh", "slots_wait(w, 0, slots);",
-           "slots_wait(w, 0, slots);\n    if (w->lane < slots) mbar_arrive(w->empty + (smem)mine * "
+      { IN("ring.cuh", "slots_wait(w, 0, slots, apart);",
+           "slots_wait(w, 0, slots, apart);\n    if (w->lane < slots) mbar_arrive(w->empty + "
+           "(smem)mine * "
            "8);"),
         IN("ring.cuh", "if (w->lane < slots) mbar_arrive_after(", "if (0) mbar_arrive_after(") } },
     { "a weight slot filled before it is free",
       { IN("ring.cuh", "if (!is_given && slot_filled(p, &parity) && !stream_wait",
            "if (0 && !stream_wait") } },
-    { "weights not waited for", { IN("ring.cuh", "slots_wait(w, 0, slots);", "") } },
+    { "weights not waited for", { IN("ring.cuh", "slots_wait(w, 0, slots, apart);", "") } },
     { "caps of the phases never set", { IN("decode.cu", "        caps_start(w);\n", "") } },
     { "the head's weights not waited for",
       { IN("phase_head.cuh", "if (w->lane == 0) mbar_wait(", "if (0) mbar_wait(") } },

@@ -273,9 +273,30 @@ static const struct mutation narrow[] = {
            "    }") } },
     { "laps: the head's slot filled before it is free",
       { IN("ring.cuh", "is_given = is_oldest && *given;", "is_given = is_oldest;") } },
+    { "ready: slots not waited for apart",
+      { IN("ring.cuh", "mbar_wait(&w, full + (smem)slot * 8, parity, WAIT_WEIGHTS);", "") } },
+    { "ready: the first slot waited for again",
+      { IN("ring.cuh",
+           "mbar_wait(&w, full + (smem)slot * 8, parity, WAIT_WEIGHTS);\n            if (++slot == "
+           "RING_SLOTS) slot = 0, parity ^= 1;",
+           "mbar_wait(&w, full + (smem)slot * 8, parity, WAIT_WEIGHTS);") } },
+    { "ready: the parity of a lap for slots of two, waited for apart",
+      { IN("ring.cuh",
+           "slot = 0, parity ^= 1;\n        }\n    }\n    warp_sync();\n    lanes_agree(&w);",
+           "slot = 0;\n        }\n    }\n    warp_sync();\n    lanes_agree(&w);") } },
+    { "laps: the parity of the lap before for slots waited for apart",
+      { IN("ring.cuh", "w->full, w->slot, w->parity,", "w->full, w->slot, w->parity ^ 1,") } },
     { "floats: slots of bf16 tiles' size",
       { IN("ring.cuh", "(u32)(P_WARPS * P_SLOT_TILES) * tile_bytes(format); }",
            "(u32)(P_WARPS * P_SLOT_TILES) * 512; }") } },
+
+    /* rounds of floats that are a loop */
+    { "rounds: the first part of a tile's columns for both",
+      { IN("product.cuh", "slice + tiles_k(i, warp_rows, half) * parts * 8, 0, round",
+           "slice + tiles_k(i, warp_rows, half) * 8, 0, round") } },
+    { "rounds: the first word of the input for all",
+      { IN("product.cuh", "if (i == j * round) word = x[j];",
+           "if (i == j * round) word = x[begin / round];") } },
 
     /* long slices: phases that are loops, and what is not looked at word by word */
     { "long: a round held a tile short",

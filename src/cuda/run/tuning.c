@@ -39,7 +39,7 @@ static const struct setting settings[] = {
     PLAN(cap_head, "slots of the output matrix that may be under way at once"),
     PLAN(cap_kv, "slots of keys and values that may be under way at once"),
     PLAN(hops, "hops in which sums of out and down reach every SM, 1 or 2"),
-    PLAN(h_bits, "bits of each value that the second of two hops carries, 24 or 32"),
+    PLAN(h_bits, "bits of each value of h that phases take, 24 or 32"),
     PLAN(split_from, "positions from which attention is split over the SMs of a group"),
     PLAN(kv_page, "pieces of 16 positions in a page of keys and values, a power of two"),
     PLAN(prefill_tokens, "tokens of a prompt that are read at once, a multiple of 128"),
