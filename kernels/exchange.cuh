@@ -49,8 +49,9 @@ DEV void gather_pairs(struct worker *w, const u64 *from, u32 *x, int n, int have
         x[i] = (u32)v[i];
 }
 
-/* Waits for the groups' partial sums of this warp's slice and adds them to h. Not `wanted`: adds nothing; without a
- * branch, behind which ptxas would make ready what was to be ready before. All words are asked for first, with nothing
+/* Waits for the groups' partial sums of this warp's slice and adds them to h, or adds nothing if they are not wanted.
+ * That is no branch: ptxas moves behind a branch what makes operands of tiles, which is meant to be done while sums are
+ * waited for. All words are asked for first, with nothing
  * to look at in between: so their loads follow one another from one address. The loop does not read a word again that
  * has come, because polls are themselves the load on the lines that they wait for (-24 us a token for Qwen3-0.6B). */
 DEV void gather_sum(struct worker *w, const u64 *words, int wanted, float *h, enum wait_kind kind) {

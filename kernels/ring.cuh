@@ -68,29 +68,35 @@ DEV const u8 *slot_tile(const struct worker *w, int i, const int format) {
            (size_t)((i * P_WARPS + w->warp) * (int)tile_bytes(format) + (int)tile_lane(format, w->lane));
 }
 
-#if P_COLUMNS == 1
-/* What slots_wait does where slots are not full yet, apart from the code that does not need it. Returns w->dead. */
-DEV_CALL int slots_await(const struct decode_args *a, struct block_shared *s, smem full, int slot, u32 parity, int n,
-                         int lane, int token, int layer, int dead) {
-    struct worker w = { a, s };
-    w.token = token, w.layer = layer, w.dead = dead;
-    if (lane == 0) {
+/* Waits until n slots are full, of which the first is `first` slots ahead: one lane waits for all of them in turn. */
+DEV void slots_wait_each(struct worker *w, int first, int n) {
+    if (w->lane == 0) {
+        int slot = w->slot + first;
+        u32 parity = w->parity;
+        if (first > 0 && slot >= RING_SLOTS) slot -= RING_SLOTS, parity ^= 1;
         NO_UNROLL
         for (int i = 0; i < n; i++) {
-            mbar_wait(&w, full + (smem)slot * 8, parity, WAIT_WEIGHTS);
+            mbar_wait(w, w->full + (smem)slot * 8, RING_ODD ? slot_parity(w, slot) : parity, WAIT_WEIGHTS);
             if (++slot == RING_SLOTS) slot = 0, parity ^= 1;
         }
     }
     warp_sync();
-    lanes_agree(&w);
+    lanes_agree(w);
+}
+#if P_COLUMNS == 1
+/* The same as a call, of the next n slots. Returns w->dead. */
+DEV_CALL int slots_await(const struct decode_args *a, struct block_shared *s, smem full, int slot, u32 parity, int n,
+                         int lane, int token, int layer, int dead) {
+    struct worker w = { a, s };
+    w.full = full, w.slot = slot, w.parity = parity, w.lane = lane, w.token = token, w.layer = layer, w.dead = dead;
+    slots_wait_each(&w, 0, n);
     return w.dead;
 }
 #endif
 
-/* Waits until n slots are full, of which the first is `first` slots ahead. Most often they are full already: then lane
- * i tests slot i, and that is enough. Otherwise one lane waits for all of them in turn. With `apart` that is a call,
- * since a jump over as many instructions is waited for: where slots hardly ever are not full, or for the smaller code.
- */
+/* The same where most often they are full already: then lane i tests slot i, and that is enough. apart: what is done
+ * otherwise is a call, since a jump over as many instructions is waited for. That is worth it where slots hardly ever
+ * are not full, or for the smaller code; `first` is 0 then. */
 DEV void slots_wait(struct worker *w, int first, int n, const int apart) {
     const int from = w->slot + first, wraps = from + w->lane >= RING_SLOTS;
     const int mine = from + w->lane - (wraps ? RING_SLOTS : 0);
@@ -105,19 +111,7 @@ DEV void slots_wait(struct worker *w, int first, int n, const int apart) {
         return;
     }
 #endif
-    (void)apart;
-    if (w->lane == 0) {
-        int slot = from;
-        u32 parity = w->parity;
-        if (first > 0 && slot >= RING_SLOTS) slot -= RING_SLOTS, parity ^= 1;
-        NO_UNROLL
-        for (int i = 0; i < n; i++) {
-            mbar_wait(w, w->full + (smem)slot * 8, RING_ODD ? slot_parity(w, slot) : parity, WAIT_WEIGHTS);
-            if (++slot == RING_SLOTS) slot = 0, parity ^= 1;
-        }
-    }
-    warp_sync();
-    lanes_agree(w);
+    (void)apart, slots_wait_each(w, first, n);
 }
 
 /* Brings this warp's next n tiles of the phase at hand into registers and gives the slots back. n is a multiple of

@@ -128,7 +128,7 @@ struct plan {
     bool two_hops; /* sums of out and down: SMs add up shares and hand them round, instead of each
                       SM reading all */
     bool h_pairs;  /* what they hand round is in pairs of 24-bit floats, not in fp32; with one hop h
-                      is  rounded so before phases take it, as several columns may have two */
+                      is rounded so before phases take it, as several columns may have two */
     bool follows;  /* several columns may be of one session, at consecutive positions: drafts. The
                       kernel for that is slower, so it is another one */
     bool leaves; /* such columns leave what the layers made of their tokens, for the draft layer */

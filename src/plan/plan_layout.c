@@ -330,13 +330,14 @@ static void lay_words(struct plan *p) {
     }
 }
 
-/* Whether the layers' weights are multiplied as integers. */
+/* Whether the layers' weights are integers of which a row of a tile has one scale and nothing else.
+ */
 static bool layers_integers(const struct tape_shape *t) {
-    static const int phases[] = { TAPE_QKV, TAPE_MIX, TAPE_OUT, TAPE_GATE_UP, TAPE_DOWN };
-    for (int i = 0; i < (int)(sizeof phases / sizeof *phases); i++)
-        if (!TILE_INTEGERS(t->segment[phases[i]].format) &&
-            (phases[i] != TAPE_MIX || t->segment[TAPE_MIX].row_tiles > 0))
-            return false;
+    for (int i = 0; i < TAPE_N_PHASES; i++) {
+        const int format = t->segment[i].format;
+        if (i == TAPE_HEAD || t->segment[i].row_tiles == 0) continue;
+        if (!TILE_INTEGERS(format) || TILE_OFFSETS(format) || TILE_RUNS(format) > 1) return false;
+    }
     return true;
 }
 
@@ -346,10 +347,10 @@ static bool layers_integers(const struct tape_shape *t) {
  * both hops go through all: on two H200s Qwen3-1.7B takes 555 us in two hops and 579 in one, and
  * Qwen3-8B 1,963 and 2,225. In pairs h is half the words: on two H200s 1.7B takes 539 us for 554,
  * 8B 1,959 for 1,982, and on one with int4 509 for 518 and 1,483 for 1,533. In bf16 one GPU would
- * gain 0.5 %, but its ids are those of fp32. Integers have registers left for sums and few bytes
- * that these queue behind: with 32 words, on one H200, 1.7B in int4 takes 465 us in one hop for
- * 479, in int8 603 for 606, but 4B with 40 words 991 for 977. Its h is rounded as in pairs, in
- * which several columns hand it round. */
+ * gain 0.5 %, but its ids are those of fp32. Integers of few scales have registers left for sums
+ * and few bytes that these queue behind: with 32 words, on one H200, 1.7B in int4 takes 465 us in
+ * one hop for 479, in int8 603 for 606, but 4B with 40 words 991 for 977. Its h is rounded as in
+ * pairs, in which several columns hand it round. */
 static void choose_hops(struct plan *p, const struct plan_options *o) {
     const int words = plan_ceil(p->tape.segment[TAPE_QKV].warp_k * 8, 32) * p->tape.n_groups;
     const bool many = words > 16 && p->compute >= 90;

@@ -37,8 +37,7 @@ static const struct mutation decode[] = {
     { "a weight slot given back before it is read",
       { IN("ring.cuh", "slots_wait(w, 0, slots, apart);",
            "slots_wait(w, 0, slots, apart);\n    if (w->lane < slots) mbar_arrive(w->empty + "
-           "(smem)mine * "
-           "8);"),
+           "(smem)mine * 8);"),
         IN("ring.cuh", "if (w->lane < slots) mbar_arrive_after(", "if (0) mbar_arrive_after(") } },
     { "a weight slot filled before it is free",
       { IN("ring.cuh", "if (!is_given && slot_filled(p, &parity) && !stream_wait",

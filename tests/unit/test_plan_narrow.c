@@ -14,6 +14,7 @@ enum {
     COLUMNS_128 = 3, /* share a scale */
     INT4 = TILE_FORMAT(TILE_INT4, COLUMNS_128, TILE_SCALE_BF16, TILE_NO_OFFSETS),
     INT8 = TILE_FORMAT(TILE_INT8, TILE_GROUP_ROW, TILE_SCALE_F32, TILE_NO_OFFSETS),
+    Q4_1 = TILE_FORMAT(TILE_UINT4, 1, TILE_SCALE_F16, TILE_MINIMA), /* 32 columns */
     FP8 = TILE_FORMAT(TILE_E4M3, COLUMNS_128, TILE_SCALE_BF16, TILE_NO_OFFSETS)
 };
 
@@ -52,7 +53,8 @@ static void integers_take_one_hop_where_sums_are_few(void **state) {
         { "qwen3-0.6b", INT4, 0, false, false }, { "qwen3-1.7b", INT4, 0, false, true },
         { "qwen3-1.7b", INT8, 0, false, true },  { "qwen3-1.7b", FP8, 0, true, true },
         { "qwen3-1.7b", 0, 0, true, false },     { "qwen3-4b", INT4, 0, true, true },
-        { "qwen3-1.7b", INT4, 1, false, false }, { "qwen3-1.7b", INT4, 2, true, true },
+        { "qwen3-1.7b", Q4_1, 0, true, true },   { "qwen3-1.7b", INT4, 1, false, false },
+        { "qwen3-1.7b", INT4, 2, true, true },
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const struct plan p = plan_of(all[i].model, all[i].format, all[i].hops);
