@@ -530,5 +530,6 @@ DEV void columns_down(struct worker *w, const struct held *t) {
     COLUMNS_GROUP(w, t, DOWN, w->s->GATED_VALUES);
     down_publish(w);
 }
+    if (down_is_told(w)) parts_done(w);
 
 #endif

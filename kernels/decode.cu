@@ -101,6 +101,15 @@ DEV void delta_layer(struct worker *w, struct held *t, float *h, float *gain, fl
 }
 #endif
 
+/* attention_keep, where the layer attends. Sums of down are waited for longest; with two hops the epilogue waits, too,
+ * until this block has published them. */
+DEV void layer_keep(struct worker *w, int position) {
+#if M_DELTA
+    if (layer_is_delta(w->layer)) return;
+#endif
+    attention_keep(w, attention_nth(w->layer), position);
+}
+
 /* The consumers' part of one layer. h comes in without the sums of the layer before, for which this layer waits. With
  * EARLY_GAINS, `gain` comes in with the gains of this layer's first norm and leaves with those of the next layer's. */
 DEV void layer_consume(struct worker *w, int layer, int position, float *h, float *gain) {
@@ -117,6 +126,7 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h, floa
 #endif
         attention_layer(w, position, t, h, gain, gate_up_gain);
     out_consume(w, t);
+    if (P_TWO_HOPS) layer_keep(w, position);
     profile_layer(w, MARK_OUT);
     worker_anew(w);
     TILES_TAKE(w, t, GATE_UP);
@@ -134,6 +144,8 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h, floa
     TILES_TAKE(w, t, DOWN);
     profile_layer(w, MARK_DOWN_WEIGHTS);
     down_consume(w, t);
+    if (!P_TWO_HOPS) layer_keep(w, position);
+    if (down_is_told(w)) parts_done(w);
     profile_layer(w, MARK_DOWN);
 }
 

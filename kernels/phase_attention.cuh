@@ -864,10 +864,17 @@ DEV void attention_consume(struct worker *w, int nth, int position) {
     gates_wait(w, place, gate);
     consumers_sync(); /* B */
     attention_merge(w, place, gate, split, pieces > 0);
-    if (!ONE_ROW || gather_row(w) < GATHER_ROWS) own_keep(w, nth, position), attention_gains(w, nth + 1);
     profile_layer(w, MARK_ATTENTION_OWN);
     if (split) members_merge(w, position);
     consumers_sync(); /* C */
+}
+
+/* What can wait until sums are waited for: keeps the current position's rows, then asks for the next layer's gains. In
+ * front of C all warps of the group would wait for it. A token's last layer keeps before the epilogue fences. */
+DEV void attention_keep(struct worker *w, int nth, int position) {
+    if (ONE_ROW && gather_row(w) >= GATHER_ROWS) return;
+    if (keeps_own(w, position)) own_keep(w, nth, position);
+    attention_gains(w, nth + 1);
 }
 #endif
 

@@ -90,7 +90,6 @@ DEV void out_publish(struct worker *w) {
 DEV void down_publish(struct worker *w) {
     consumers_sync(); /* down's sums */
     sums_publish(w, X_DOWN_SUM, P_DOWN_ROWS, P_DOWN_ROW_TILES, P_DOWN_K_PARTS);
-    if (down_is_told(w)) parts_done(w);
 }
 
 #endif

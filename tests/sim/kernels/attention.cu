@@ -31,6 +31,7 @@ DEV void consume(struct worker *w) {
                 (u32 *)a->hidden + ((t * M_LAYERS + layer) * P_SMS + w->block) * ATTENTION_WORDS;
             for (int i = w->warp * LANES + w->lane; i < ATTENTION_WORDS; i += CONSUMER_THREADS)
                 plain_store32(to + i, w->s->attention[i]);
+            attention_keep(w, layer, a->position + t);
             parts_done(w); /* out */
             all_said(w, a->words + X_OUT_SUM + layer % 2 * P_SMS, WAIT_OUT_SUM);
         }
