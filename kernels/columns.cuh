@@ -289,7 +289,8 @@ DEV void columns_norm_digits(struct worker *w, float (*h)[2 * SLICE], const floa
         float v[2 * SLICE];
         slice_normed(h[c], gain, v);
         const u32 largest = most ? most[c] : digits_most(v, 2 * SLICE);
-        digits_store(column_digits(w) + c * DIGIT_COLUMN, v, SLICE, SLICE_WORDS, digits_factor(largest), w->lane);
+        digits_store(column_digits(w) + c * DIGIT_COLUMN, v, SLICE, SLICE_WORDS, digits_factor(largest), w->lane,
+                     LANES);
         unit[c] = digits_unit(largest);
     }
     warp_sync();
@@ -313,7 +314,7 @@ DEV void columns_group_digits(struct worker *w, const u32 *from, int warp_k, int
         }
         const u32 most = digits_most(v, 2 * ((words + LANES - 1) / LANES));
         digits_store(w->s->digits + part * (warp_k / 2) * DIGIT_STEP + c * DIGIT_COLUMN, v, (words + LANES - 1) / LANES,
-                     words, digits_factor(most), w->lane);
+                     words, digits_factor(most), w->lane, LANES);
         if (w->lane == 0) w->s->group_unit[part][c] = digits_unit(most);
     }
     consumers_sync();
@@ -529,7 +530,7 @@ DEV void columns_down(struct worker *w, const struct held *t) {
     profile_layer(w, MARK_DOWN_INPUT);
     COLUMNS_GROUP(w, t, DOWN, w->s->GATED_VALUES);
     down_publish(w);
-}
     if (down_is_told(w)) parts_done(w);
+}
 
 #endif

@@ -101,21 +101,22 @@ DEV void digits_store_word(u32 *to, float a0, float b0, int word, int words, flo
     }
 }
 
-/* Stores the digits of a slice. Lane l has its words i * 32 + l, of two numbers each, in v[2 * i] and v[2 * i + 1];
- * there are `words` of them, a multiple of 16. to: the column's first word in the first step. Many turns are a loop,
- * which finds the next numbers in the same registers: written out they are kilobytes of instructions in each phase. */
+/* Stores the digits of a slice. Lane l has its words `at` + i * step, of two numbers each, in v[2 * i] and v[2 * i +
+ * 1]; there are `words` of them, a multiple of 16, and `at` is l or a multiple of 32 more. to: the column's first word
+ * in the first step. Many turns are a loop, which finds the next numbers in the same registers: written out they are
+ * kilobytes of instructions in each phase. */
 enum { DIGIT_TURNS_WRITTEN = P_COLUMNS == 1 ? 6 : 4 };
-DEV void digits_store(u32 *to, float *v, const int turns, int words, float factor, int lane) {
-    const int second = lane & 4; /* of the columns 2 c + 8 and 2 c + 9 */
+DEV void digits_store(u32 *to, float *v, const int turns, int words, float factor, int at, const int step) {
+    const int second = at & 4; /* of the columns 2 c + 8 and 2 c + 9 */
     if (turns <= DIGIT_TURNS_WRITTEN) {
         UNROLL
         for (int i = 0; i < turns; i++)
-            digits_store_word(to, v[2 * i], v[2 * i + 1], i * LANES + lane, words, factor, second);
+            digits_store_word(to, v[2 * i], v[2 * i + 1], at + i * step, words, factor, second);
         return;
     }
     NO_UNROLL
     for (int i = 0; i < turns; i++) {
-        digits_store_word(to, v[0], v[1], i * LANES + lane, words, factor, second);
+        digits_store_word(to, v[0], v[1], at + i * step, words, factor, second);
         UNROLL
         for (int j = 0; j + 2 < 2 * turns; j++)
             v[j] = v[j + 2];

@@ -27,7 +27,7 @@ DEV float head_digits(struct worker *w, const float *h, const float *gain) {
     UNROLL
     for (int i = 0; i < P_WARPS; i++)
         most = w->s->most[i] > most ? w->s->most[i] : most;
-    digits_store(x, v, SLICE, SLICE_WORDS, digits_factor(most), w->lane);
+    digits_store(x, v, SLICE, SLICE_WORDS, digits_factor(most), w->lane, LANES);
     return digits_unit(most);
 #else
     return (void)w, (void)h, (void)gain, 0;

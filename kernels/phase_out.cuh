@@ -13,7 +13,7 @@
     do {                                                                                                               \
         if (DIGITS(P_##S##_FORMAT)) {                                                                                  \
             u32 *digits = group_digits(w, (w)->warp % P_##S##_K_PARTS * P_##S##_WARP_K);                               \
-            const float unit = pairs_digits(w, digits, x, P_##S##_WARP_K * 8);                                         \
+            const float unit = pairs_digits(w, digits, x, P_##S##_WARP_K * 8, P_##S##_K_PARTS);                        \
             PHASE_DIGITS(w, t, S, digits, unit, (w)->s->part[1], 0, 0);                                                \
         } else {                                                                                                       \
             phase_product(w, t, PRELOAD(S), x, (w)->s->part[1], P_##S##_WARP_ROWS, P_##S##_HALF, P_##S##_WARP_K,       \

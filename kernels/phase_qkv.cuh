@@ -62,7 +62,7 @@ DEV u32 *slice_digits(struct worker *w, const float *h, const float *gain, float
     float v[2 * SLICE];
     slice_normed(h, gain, v);
     const u32 most = digits_most(v, 2 * SLICE);
-    digits_store(x, v, SLICE, SLICE_WORDS, digits_factor(most), w->lane);
+    digits_store(x, v, SLICE, SLICE_WORDS, digits_factor(most), w->lane, LANES);
     *unit = digits_unit(most);
     warp_sync();
     return x;

@@ -264,17 +264,31 @@ DEV void phase_digits(struct worker *w, const struct held *t, int preload, const
 }
 
 /* Stores the digits of a slice of n words of bf16 pairs, which the warp's lanes hold in turn; returns their unit. The
- * warps that have the same slice store the same. */
-DEV float pairs_digits(struct worker *w, u32 *to, const u32 *x, int n) {
-    enum { MOST = 2 * MAX(XWORDS(OUT), XWORDS(DOWN)) };
-    const int turns = (n + LANES - 1) / LANES;
-    float v[MOST];
+ * warps that have the same slice, k_parts apart, share the turns and wait for each other. */
+DEV float pairs_digits(struct worker *w, u32 *to, const u32 *x, int n, const int k_parts) {
+    enum { MOST = MAX(XWORDS(OUT), XWORDS(DOWN)) };
+    const int turns = (n + LANES - 1) / LANES, sharers = P_WARPS / k_parts, mine = w->warp / k_parts;
+    float v[2 * MOST], share[2 * MOST];
     UNROLL
     for (int i = 0; i < turns; i++)
         v[2 * i] = bf16_low(x[i]), v[2 * i + 1] = bf16_high(x[i]);
     const u32 most = digits_most(v, 2 * turns);
-    digits_store(to, v, turns, n, digits_factor(most), w->lane);
-    warp_sync();
+    UNROLL
+    for (int i = 0; i < turns; i += sharers) {
+        UNROLL
+        for (int j = 0; j < sharers && i + j < turns; j++) {
+            const float *of = v + 2 * (i + j);
+            float *to_share = share + 2 * (i / sharers);
+            to_share[0] = j == 0 || mine == j ? of[0] : to_share[0];
+            to_share[1] = j == 0 || mine == j ? of[1] : to_share[1];
+        }
+    }
+    digits_store(to, share, (turns + sharers - 1) / sharers, n, digits_factor(most), mine * LANES + w->lane,
+                 sharers * LANES);
+    if (sharers == 1)
+        warp_sync();
+    else
+        barrier_wait(BARRIER_SLICES + w->warp % k_parts, sharers * LANES);
     return digits_unit(most);
 }
 #define PHASE_DIGITS(w, t, S, x, unit, part, h, ssq)                                                                   \
@@ -282,8 +296,8 @@ DEV float pairs_digits(struct worker *w, u32 *to, const u32 *x, int n) {
                  h, ssq)
 #else
 #define PHASE_DIGITS(w, t, S, x, unit, part, h, ssq) ((void)(x), (void)(unit))
-DEV float pairs_digits(struct worker *w, u32 *to, const u32 *x, int n) {
-    return (void)w, (void)to, (void)x, (void)n, 0;
+DEV float pairs_digits(struct worker *w, u32 *to, const u32 *x, int n, const int k_parts) {
+    return (void)w, (void)to, (void)x, (void)n, (void)k_parts, 0;
 }
 #endif
 

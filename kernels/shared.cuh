@@ -32,7 +32,8 @@ enum {
 /* Named barriers. A consumer may arrive for the next thing that the epilogue waits for while that still waits for the
  * one before. Three barriers in rotation keep these apart; the fourth keeps them apart when a launch is aborted
  * (parts_done). docs/KERNELS.md, "Partial sums inside a block", says why three. */
-enum { BARRIER_PARTS = 1, PART_BARRIERS = 4, BARRIER_CONSUMERS = 5 };
+enum { BARRIER_PARTS = 1, PART_BARRIERS = 4, BARRIER_CONSUMERS = 5, BARRIER_SLICES = 6, SLICE_BARRIERS = 8 };
+STATIC_ASSERT(P_WARPS <= 2 * SLICE_BARRIERS, "a barrier for each slice that two warps or more have");
 
 /* Words of two values that a consumer warp holds of h, the hidden state: its k tiles have 8 words each. SLICE is how
  * many of them one lane holds. */
