@@ -55,7 +55,7 @@ DEV void gather_pairs(struct worker *w, const u64 *from, u32 *x, int n, int have
  * to look at in between: so their loads follow one another from one address. The loop does not read a word again that
  * has come, because polls are themselves the load on the lines that they wait for (-24 us a token for Qwen3-0.6B). */
 DEV void gather_sum(struct worker *w, const u64 *words, int wanted, float *h, enum wait_kind kind) {
-    enum { CHUNK = P_GROUPS * SLICE <= 16 ? SLICE : (P_GROUPS >= 16 ? 1 : 16 / P_GROUPS) };
+    enum { CHUNK = P_GROUPS * SLICE <= 32 ? SLICE : (P_GROUPS >= 16 ? 1 : 16 / P_GROUPS) };
     const u64 *from = words + w->warp * SLICE_WORDS + w->lane;
     int have = WHOLE_SLICES ? SLICE_WORDS : M_HIDDEN / 2 - w->warp * SLICE_WORDS;
     if (have > SLICE_WORDS) have = SLICE_WORDS;
