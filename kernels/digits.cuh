@@ -22,7 +22,8 @@
 
 /* Whether a format's weights are multiplied as integers. sm_75 has no such product of this shape. */
 #define DIGITS(format) (G_COPY >= 1 && TILE_INTEGERS(format))
-STATIC_ASSERT((int)TILE_INT8 == 1 && (int)TILE_UINT4 == 3, "TILE_INTEGERS counts on this order");
+STATIC_ASSERT((int)TILE_INT8 == 1 && (int)TILE_IQ4 == 4 && (int)TILE_FP4 == 6,
+              "TILE_INTEGERS and TILE_NAMES count on this");
 /* The format of a phase's tiles for a warp. With ROW_SCALED formats sums become floats at the end of a slice, not run
  * by run; where all columns of a warp's slice share one scale that is done too, as if it were the row's. In out and
  * down slices are counted from the first column that the SMs of a group have, which is a multiple of GROUP_PART. */
@@ -36,7 +37,8 @@ enum {
 #define SLICE_IN_GROUP(S)                                                                                              \
     ((1 << TILE_GROUP(P_##S##_FORMAT)) % P_##S##_WARP_K == 0 && GROUP_PART_##S % (P_##S##_WARP_K * TILE_K) == 0)
 #define SLICE_FORMAT(S)                                                                                                \
-    (!TILE_NARROW(P_##S##_FORMAT) || TILE_STEPS(P_##S##_FORMAT) || TILE_OFFSETS(P_##S##_FORMAT) || !SLICE_IN_GROUP(S)  \
+    (!TILE_NARROW(P_##S##_FORMAT) || TILE_STEPS(P_##S##_FORMAT) || TILE_OFFSETS(P_##S##_FORMAT) ||                     \
+             TILE_DIGITS(P_##S##_FORMAT) > 1 || !SLICE_IN_GROUP(S)                                                     \
          ? P_##S##_FORMAT                                                                                              \
          : TILE_FORMAT(TILE_CODE(P_##S##_FORMAT), TILE_GROUP_ROW, TILE_SCALE(P_##S##_FORMAT), TILE_NO_OFFSETS))
 
@@ -194,13 +196,15 @@ DEV void digits_zero(struct digit_sums *s, int tiles) {
 }
 
 #if TILES_NARROW
-/* Adds a run's sums. ones: the sums of its digits, read with offsets alone. */
-DEV void digits_run_add(struct digit_sums *to, const int *sum, const int *ones, const struct held *t, const int run,
-                        const int format) {
+/* Adds a run's sums, of each digit that the weights have. ones: the sums of its digits, read with offsets alone. */
+DEV void digits_run_add(struct digit_sums *to, int (*sum)[DIGIT_SUMS], const int *ones, const struct held *t,
+                        const int run, const int format) {
     const struct factors f = held_factors(t, format, run);
     UNROLL
     for (int i = 0; i < DIGIT_SUMS; i++) {
-        to->f[i] += f.scale[digits_row(i)] * DIGITS_RUN_SCALE(format) * (float)sum[i];
+        const float upper = TILE_DIGITS(format) > 1 ? 256.0f * (float)sum[1][i] : 0;
+        to->f[i] += f.scale[digits_row(i)] * DIGITS_RUN_SCALE(format) *
+                    (TILE_DIGITS(format) > 1 ? upper + (float)sum[0][i] : (float)sum[0][i]);
         if (TILE_OFFSETS(format)) to->f[i] += f.offset[digits_row(i)] * (float)ones[i];
     }
 }
@@ -212,17 +216,18 @@ DEV void digits_product(struct digit_sums *s, const struct held *t, const u32 *x
                         int warp_rows, const int format, const int ready) {
     enum { MOST_RUNS = 4 };
     const int steps = TILE_PARTS(format) / 2, runs = TILE_RUNS(format), run_parts = TILE_RUN(format);
+    const int each = TILE_DIGITS(format); /* operands of a step */
     int ones[MOST_RUNS][DIGIT_SUMS];
     UNROLL
     for (int i = first; i < first + n; i++) {
         const int k = i / warp_rows, r = i % warp_rows, fresh = i == first || r == 0;
-        const struct held *tile = t + (i - first) * (ready ? steps : 1);
+        const struct held *tile = t + (i - first) * (ready ? TILE_OPERANDS(format) : 1);
         struct digit_sums *to = &s[warp_rows == 1 ? k & 1 : r];
         const u32 *digits = x + k * steps * DIGIT_STEP;
         if (ROW_SCALED(format)) {
             UNROLL
             for (int step = 0; step < steps; step++)
-                digits_multiply(to->n, ready ? tile[step].codes : tile_step(format, tile->codes, step),
+                digits_multiply(to->n, ready ? tile[step].codes : tile_step(format, tile->codes, step, 0),
                                 digits + step * DIGIT_STEP, 3, lane);
             if (k > 0) continue;
             /* a slice's first tile has its scale; a later one may be padding, whose scale is 0 */
@@ -234,17 +239,21 @@ DEV void digits_product(struct digit_sums *s, const struct held *t, const u32 *x
         }
         UNROLL
         for (int run = 0; run < runs; run++) {
-            int sum[DIGIT_SUMS];
+            int sum[2][DIGIT_SUMS];
             UNROLL
             for (int j = 0; j < DIGIT_SUMS; j++) {
-                sum[j] = 0;
+                sum[0][j] = sum[1][j] = 0;
                 if (fresh) ones[run][j] = 0;
             }
             UNROLL
             for (int part = run * run_parts; part < (run + 1) * run_parts; part += 2) {
                 const int step = part / 2, both = run_parts == 1 ? 1 << part % 2 : 3;
                 const u32 *from = digits + step * DIGIT_STEP;
-                digits_multiply(sum, ready ? tile[step].codes : tile_step(format, tile->codes, step), from, both, lane);
+                UNROLL
+                for (int of = 0; of < each; of++)
+                    digits_multiply(sum[of],
+                                    ready ? tile[step * each + of].codes : tile_step(format, tile->codes, step, of),
+                                    from, both, lane);
                 if (TILE_OFFSETS(format) && fresh) digits_multiply(ones[run], digits_ones(), from, both, lane);
             }
             digits_run_add(to, sum, ones[run], tile, run, format);

@@ -23,13 +23,13 @@
  * is more code than an SM keeps and a phase's rounds are a loop, one round is held at most: the other tiles wait in the
  * ring until the loop comes to them. */
 #define LOOPS(S)                                                                                                       \
-    (SLICE > 4 && DIGITS(P_##S##_FORMAT) &&                                                                            \
+    ((SLICE > 4 || TILE_NAMES(P_##S##_FORMAT)) && DIGITS(P_##S##_FORMAT) &&                                            \
      (PRELOAD_TILES + ROUND(S) - 1) / ROUND(S) * ROUND(S) < TILES(S) / ROUND(S) * ROUND(S))
 /* Whether a phase's tiles are ready when its input comes: made operands of as they are taken, while exchanges are
  * waited for. All of the phase's operands fit into the registers then. Codes of 8 bits are operands as they lie. */
 #define READY_PARTS(format, parts)                                                                                     \
     ((TILE_FLOATS(format) && (parts) <= P_READY_PARTS) ||                                                              \
-     (TILE_INTEGERS(format) && TILE_PARTS(format) == 4 && (parts) / 2 <= P_READY_PARTS))
+     (TILE_INTEGERS(format) && TILE_PARTS(format) == 4 && (parts) / 2 * TILE_DIGITS(format) <= P_READY_PARTS))
 #define READY(S)      READY_PARTS(P_##S##_FORMAT, P_##S##_WARP_ROWS *P_##S##_WARP_K)
 #define ROUND_HELD(S) (PRELOAD_TILES < ROUND(S) ? 0 : ROUND(S))
 #define PRELOAD(S)    (READY(S) || TILES(S) < PRELOAD_TILES ? TILES(S) : LOOPS(S) ? ROUND_HELD(S) : PRELOAD_TILES)

@@ -81,7 +81,8 @@ DEV void held_load(struct held *t, const u8 *at, int there, int lane, const int 
 }
 
 /* Whether the tiles of a row have the same scale, and nothing else. */
-#define ROW_SCALED(format) (TILE_NARROW(format) && TILE_GROUP(format) == TILE_GROUP_ROW && !TILE_OFFSETS(format))
+#define ROW_SCALED(format)                                                                                             \
+    (TILE_NARROW(format) && TILE_GROUP(format) == TILE_GROUP_ROW && !TILE_OFFSETS(format) && TILE_DIGITS(format) == 1)
 enum { ALL_SCALED = 1 << 30 }; /* more tiles than there are */
 
 /* Whether a lane can read the numbers of one run alone. Steps of several runs share a word, so they stay together. */
@@ -140,24 +141,24 @@ DEV u32 codes_pair(const int format, u32 word, int shift) {
     }
 }
 
-/* A lane's share of the operand of a part of a tile. */
-DEV struct quad tile_part(const int format, const struct quad codes, const int part) {
-    if (!TILE_NARROW(format)) return tile_operand(format, codes);
-    const int four = TILE_PARTS(format) == 4, upper = four ? part % 2 * 4 : 0, second = four ? part / 2 : part;
-    const u32 top = second ? codes.z : codes.x, bottom = second ? codes.w : codes.y;
-    struct quad a;
-    a.x = codes_pair(format, top, upper), a.y = codes_pair(format, bottom, upper);
-    a.z = codes_pair(format, top, upper + 8), a.w = codes_pair(format, bottom, upper + 8);
-    return a;
+/* The digits that the four codes of half a word name (tile_word_stored), in a byte each. Three picks find them: a
+ * code's lower bits among each half of the table, and its last bit the half. */
+DEV u32 table_look(const int format, const int digit, u32 codes) {
+    const u32 at = codes & 0x7777u, half = (codes >> 1 & 0x4444u) | 0x3210u;
+    return bytes_pick(bytes_pick(tile_table(format, digit, 0), tile_table(format, digit, 1), at),
+                      bytes_pick(tile_table(format, digit, 2), tile_table(format, digit, 3), at), half);
 }
 
-/* The same for products of integers (digits.cuh), of a step: two parts of a tile. Codes of TILE_INT4 come out times
- * 16. */
-DEV struct quad tile_step(const int format, const struct quad codes, const int step) {
+/* A lane's share of the operand of a step, two parts of a tile, for products of integers (digits.cuh). Codes of
+ * TILE_INT4 come out times 16. digit: of tile_table. */
+DEV struct quad tile_step(const int format, const struct quad codes, const int step, const int digit) {
     struct quad a = codes;
     if (TILE_PARTS(format) == 2) return a;
     const u32 top = step ? codes.z : codes.x, bottom = step ? codes.w : codes.y;
-    if (TILE_CODE(format) == TILE_INT4) {
+    if (TILE_NAMES(format)) {
+        a.x = table_look(format, digit, top), a.y = table_look(format, digit, bottom);
+        a.z = table_look(format, digit, top >> 16), a.w = table_look(format, digit, bottom >> 16);
+    } else if (TILE_CODE(format) == TILE_INT4) {
         a.x = top << 4 & 0xf0f0f0f0u, a.y = bottom << 4 & 0xf0f0f0f0u;
         a.z = top & 0xf0f0f0f0u, a.w = bottom & 0xf0f0f0f0u;
     } else {
@@ -166,15 +167,44 @@ DEV struct quad tile_step(const int format, const struct quad codes, const int s
     }
     return a;
 }
-/* How many operands a tile becomes when it is made ready: one for each part or, of integers, for each step. */
-#define TILE_OPERANDS(format) (TILE_INTEGERS(format) ? TILE_PARTS(format) / 2 : TILE_PARTS(format))
+
+/* A lane's share of the operand of a part of a tile whose codes are values. */
+DEV struct quad codes_part(const int format, const struct quad codes, const int part) {
+    const int four = TILE_PARTS(format) == 4, upper = four ? part % 2 * 4 : 0, second = four ? part / 2 : part;
+    const u32 top = second ? codes.z : codes.x, bottom = second ? codes.w : codes.y;
+    struct quad a;
+    a.x = codes_pair(format, top, upper), a.y = codes_pair(format, bottom, upper);
+    a.z = codes_pair(format, top, upper + 8), a.w = codes_pair(format, bottom, upper + 8);
+    return a;
+}
+
+/* A lane's share of the operand of a part of a tile. Integers of two digits are rounded to bf16. */
+DEV struct quad tile_part(const int format, const struct quad codes, const int part) {
+    if (!TILE_NARROW(format)) return tile_operand(format, codes);
+    if (!TILE_NAMES(format)) return codes_part(format, codes, part);
+    if (TILE_DIGITS(format) == 1) return codes_part(TILE_INT8, tile_step(format, codes, part / 2, 0), part % 2);
+    const struct quad low = tile_step(format, codes, part / 2, 2), high = tile_step(format, codes, part / 2, 3);
+    const u32 top[2] = { part % 2 ? low.z : low.x, part % 2 ? high.z : high.x };
+    const u32 bottom[2] = { part % 2 ? low.w : low.y, part % 2 ? high.w : high.y };
+    struct quad a;
+    a.x = bytes_pick(top[0], top[1], 0x6240), a.y = bytes_pick(bottom[0], bottom[1], 0x6240);
+    a.z = bytes_pick(top[0], top[1], 0x7351), a.w = bytes_pick(bottom[0], bottom[1], 0x7351);
+    return a;
+}
+
+/* How many operands a tile becomes when it is made ready: one for each part or, of integers, for each step and digit.
+ */
+#define TILE_OPERANDS(format)                                                                                          \
+    (TILE_INTEGERS(format) ? TILE_PARTS(format) / 2 * TILE_DIGITS(format) : TILE_PARTS(format))
 
 /* Makes a tile's operands, each in the place of a tile; the first keeps the scales. */
 DEV void tile_make_ready(struct held *tile, const int format) {
     const struct quad codes = tile->codes;
     UNROLL
     for (int i = 0; i < TILE_OPERANDS(format); i++)
-        tile[i].codes = TILE_INTEGERS(format) ? tile_step(format, codes, i) : tile_part(format, codes, i);
+        tile[i].codes = TILE_INTEGERS(format)
+                            ? tile_step(format, codes, i / TILE_DIGITS(format), i % TILE_DIGITS(format))
+                            : tile_part(format, codes, i);
 }
 
 DEV struct quad tile_ones(void) {
@@ -240,22 +270,33 @@ DEV void run_add(float *to, const float *sum, const float *ones, int n, const st
 /* ---- rounded operands ------------------------------------------------------------------------ */
 
 #if TILES_NARROW
-/* A code of an integer becomes a float as a byte of the fraction of 2^15: 2^15 + code + bias. */
-#define CODE_BIAS(format) (TILE_CODE(format) == TILE_INT8 ? 128 : TILE_CODE(format) == TILE_INT4 ? 8 : 0)
-#define CODE_BASE(format) ((float)((1 << 15) + CODE_BIAS(format)))
+/* An integer of two digits, byte i of each word, becomes a float as the lower bytes of the fraction of 2^23: 2^23 +
+ * 2^15 + 2^7 more. */
+DEV float based_digits(u32 lower, u32 upper, const int i) {
+    const u32 both = bytes_pick(lower ^ 0x80808080u, upper ^ 0x80808080u, (u32)(4 + i) << 4 | (u32)i);
+    return bits_float(bytes_pick(both, 0x4b000000u, 0x7610u));
+}
+#define DIGITS_BASE 8421504.0f
+
+/* A code of an integer becomes a float as a byte of the fraction of 2^15: 2^15 + code + bias. Integers of two digits:
+ * based_digits. */
+#define CODE_BIAS(format)                                                                                              \
+    (TILE_CODE(format) == TILE_INT8 || TILE_CODE(format) == TILE_IQ4 ? 128 : TILE_CODE(format) == TILE_INT4 ? 8 : 0)
+#define CODE_BASE(format) (TILE_DIGITS(format) > 1 ? DIGITS_BASE : (float)((1 << 15) + CODE_BIAS(format)))
 DEV float based_byte(u32 bytes, const int i) {
     return bits_float(bytes_pick(bytes, 0x47000000u, 0x7404u | (u32)i << 4));
 }
-/* Four codes of a word with their bias, a byte each; of 4 bits those in the lower halves. */
+/* Four codes of a word with their bias, a byte each; of 4 bits those in the lower halves. A table's are digits. */
 DEV u32 codes_biased(const int format, u32 word) {
-    if (TILE_CODE(format) == TILE_INT8) return word ^ 0x80808080u;
+    if (TILE_CODE(format) == TILE_INT8 || TILE_NAMES(format)) return word ^ 0x80808080u;
     return (word & 0x0f0f0f0fu) ^ (TILE_CODE(format) == TILE_INT4 ? 0x08080808u : 0);
 }
 
 /* Whether a based code is multiplied as it is, and the base's share is taken off in the same operation. That is exact
  * where base times scale is: the base has 13 significant bits or fewer, and a scale in f16 11. */
 #define TILE_FUSED(format)                                                                                             \
-    (TILE_INTEGERS(format) && TILE_SCALE(format) == TILE_SCALE_F16 && TILE_OFFSETS(format) == TILE_NO_OFFSETS)
+    (TILE_INTEGERS(format) && TILE_DIGITS(format) == 1 && TILE_SCALE(format) == TILE_SCALE_F16 &&                      \
+     TILE_OFFSETS(format) == TILE_NO_OFFSETS)
 
 /* held_numbers of steps, the same bits by fewer instructions: a step becomes a float as a code of 8 bits does. */
 DEV void held_steps(const struct held *t, const int format, int run, int number, float both[2]) {
@@ -305,14 +346,28 @@ DEV struct factors held_worth_alone(const struct held *t, const int format, int 
     return f;
 }
 
-/* Two neighbours of a row, the codes in bytes i and i + 2 of the word: what they are worth, rounded to bf16. */
-DEV u32 pair_rounded(const int format, u32 word, const int i, float scale, float offset) {
+/* Four codes of a word, a byte each; of 4 bits in the lower halves, or a table's digits. */
+struct four_codes {
+    u32 word, upper; /* upper: upper digits */
+};
+DEV struct four_codes codes_four(const int format, u32 word, int odd) {
+    struct four_codes four = { TILE_PARTS(format) == 4 && odd ? word >> 4 : word, 0 };
+    const u32 codes = odd ? word >> 16 : word;
+    if (TILE_NAMES(format)) four.word = table_look(format, 0, codes);
+    if (TILE_DIGITS(format) > 1) four.upper = table_look(format, 1, codes);
+    return four;
+}
+
+/* Two neighbours of a row, the codes i and i + 2: what they are worth, rounded to bf16. */
+DEV u32 pair_rounded(const int format, const struct four_codes *codes, const int i, float scale, float offset) {
     float v[2];
-    if (TILE_INTEGERS(format)) {
-        const u32 biased = codes_biased(format, word);
+    if (TILE_DIGITS(format) > 1) {
+        v[0] = based_digits(codes->word, codes->upper, i), v[1] = based_digits(codes->word, codes->upper, i + 2);
+    } else if (TILE_INTEGERS(format)) {
+        const u32 biased = codes_biased(format, codes->word);
         v[0] = based_byte(biased, i), v[1] = based_byte(biased, i + 2);
     } else {
-        const u32 both = codes_pair(format, word, 8 * i);
+        const u32 both = codes_pair(format, codes->word, 8 * i);
         v[0] = bf16_low(both), v[1] = bf16_high(both);
     }
     UNROLL
@@ -328,13 +383,14 @@ DEV u32 pair_rounded(const int format, u32 word, const int i, float scale, float
 
 /* A lane's share of the operand of a part of a tile whose run has these factors. part need not be known early. */
 DEV struct quad part_rounded(const int format, const struct quad codes, const struct factors *f, int part) {
-    const int halves = TILE_PARTS(format) == 4, pair = halves ? part / 2 : part, shift = halves ? part % 2 * 4 : 0;
-    const u32 top = (pair ? codes.z : codes.x) >> shift, bottom = (pair ? codes.w : codes.y) >> shift;
+    const int halves = TILE_PARTS(format) == 4, pair = halves ? part / 2 : part;
+    const struct four_codes top = codes_four(format, pair ? codes.z : codes.x, part % 2);
+    const struct four_codes bottom = codes_four(format, pair ? codes.w : codes.y, part % 2);
     struct quad a;
-    a.x = pair_rounded(format, top, 0, f->scale[0], f->offset[0]);
-    a.y = pair_rounded(format, bottom, 0, f->scale[1], f->offset[1]);
-    a.z = pair_rounded(format, top, 1, f->scale[0], f->offset[0]);
-    a.w = pair_rounded(format, bottom, 1, f->scale[1], f->offset[1]);
+    a.x = pair_rounded(format, &top, 0, f->scale[0], f->offset[0]);
+    a.y = pair_rounded(format, &bottom, 0, f->scale[1], f->offset[1]);
+    a.z = pair_rounded(format, &top, 1, f->scale[0], f->offset[0]);
+    a.w = pair_rounded(format, &bottom, 1, f->scale[1], f->offset[1]);
     return a;
 }
 DEV struct quad tile_rounded(const int format, const struct held *t, const int part) {
@@ -351,6 +407,9 @@ DEV float code_value(const int format, u32 code) {
     case TILE_INT8: return (float)((int)((code & 0xffu) ^ 0x80u) - 128);
     case TILE_INT4: return (float)((int)((code & 15u) ^ 8u) - 8);
     case TILE_UINT4: return (float)(code & 15u);
+    case TILE_IQ4:
+    case TILE_NF4:
+    case TILE_FP4: return (float)tile_table_value(format, (int)(code & 15u));
     case TILE_E4M3: return bits_float((code & 0x80u) << 24 | (code & 0x7fu) << 20) * 1.329227995784916e36f;
     default: /* TILE_E2M1 */ return bits_float((code & 8u) << 28 | (code & 7u) << 22) * 8.507059173023462e37f;
     }

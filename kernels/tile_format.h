@@ -27,7 +27,14 @@ enum { TILE_ROWS = 16, TILE_K = 16 };
 /* X(name, text): what weights are coded as. A tile of TILE_BF16 is an operand, see below; the others are narrow. */
 #define TILE_FORMAT_LIST(X)                                                                                            \
     X(TILE_BF16, "bf16")                                                                                               \
-    X(TILE_INT8, "int8") X(TILE_INT4, "int4") X(TILE_UINT4, "uint4") X(TILE_E4M3, "e4m3") X(TILE_E2M1, "e2m1")
+    X(TILE_INT8, "int8")                                                                                               \
+    X(TILE_INT4, "int4")                                                                                               \
+    X(TILE_UINT4, "uint4")                                                                                             \
+    X(TILE_IQ4, "iq4")                                                                                                 \
+    X(TILE_NF4, "nf4")                                                                                                 \
+    X(TILE_FP4, "fp4")                                                                                                 \
+    X(TILE_E4M3, "e4m3")                                                                                               \
+    X(TILE_E2M1, "e2m1")
 
 enum tile_format {
 #define TILE_FORMAT_ENUM(name, text) name,
@@ -44,8 +51,9 @@ enum tile_format {
  *     scale * value                   without offsets,
  *     scale * value + offset          with TILE_MINIMA,
  *     scale * (value - offset)        with TILE_ZEROS,
- * where the value of an integer code is two's complement, but for TILE_UINT4. Offsets are stored as scales are. Where
- * the scale of a tile's columns is that of more columns than the tile has, each tile has it.
+ * where the value of an integer code is two's complement, but for TILE_UINT4 and for those of 4 bits that name an
+ * integer of a table (tile_table). Offsets are stored as scales are. Where the scale of a tile's columns is that of
+ * more columns than the tile has, each tile has it.
  *
  * Offsets of TILE_ZEROS are whole numbers of 15 bits or less.
  *
@@ -63,20 +71,25 @@ enum { TILE_NO_OFFSETS, TILE_MINIMA, TILE_ZEROS };
 
 /* Parts of a tile, each 16 columns and an operand. */
 #define TILE_PARTS(format)                                                                                             \
-    (TILE_CODE(format) == TILE_INT8 || TILE_CODE(format) == TILE_E4M3                                      ? 2         \
-     : TILE_CODE(format) == TILE_INT4 || TILE_CODE(format) == TILE_UINT4 || TILE_CODE(format) == TILE_E2M1 ? 4         \
-                                                                                                           : 1)
+    (TILE_CODE(format) == TILE_INT8 || TILE_CODE(format) == TILE_E4M3  ? 2                                             \
+     : TILE_CODE(format) > TILE_BF16 && TILE_CODE(format) <= TILE_E2M1 ? 4                                             \
+                                                                       : 1)
 #define TILE_NARROW(format) (TILE_PARTS(format) > 1)
-/* Whether codes are integers, TILE_INT8 to TILE_UINT4. In numbers, since the preprocessor asks as well. */
-#define TILE_INTEGERS(format) (TILE_CODE(format) >= 1 && TILE_CODE(format) <= 3)
-#define TILE_FLOATS(format)   (TILE_NARROW(format) && !TILE_INTEGERS(format))
+/* Whether codes are integers or name integers, TILE_INT8 to TILE_FP4. In numbers, since the preprocessor asks as well.
+ */
+#define TILE_INTEGERS(format) (TILE_CODE(format) >= 1 && TILE_CODE(format) <= 6)
+#define TILE_NAMES(format)    (TILE_CODE(format) >= 4 && TILE_CODE(format) <= 6) /* TILE_IQ4 to TILE_FP4 */
+/* Digits of 8 bits that an integer has: 2 of those that stand for bitsandbytes' floats. */
+#define TILE_DIGITS(format) (TILE_CODE(format) == TILE_NF4 || TILE_CODE(format) == TILE_FP4 ? 2 : 1)
+#define TILE_FLOATS(format) (TILE_NARROW(format) && !TILE_INTEGERS(format))
 /* A run is the parts of a tile that share a scale. */
 #define TILE_RUN(format)  (1 << TILE_GROUP(format) < TILE_PARTS(format) ? 1 << TILE_GROUP(format) : TILE_PARTS(format))
 #define TILE_RUNS(format) (TILE_PARTS(format) / TILE_RUN(format))
 /* Whether the products of prompts take operands of what weights are worth, rounded to bf16 (tile_codes.cuh): where a
- * scale is that of fewer than 64 columns, or where there are offsets. */
-#define TILE_ROUNDED(format) (TILE_NARROW(format) && (TILE_GROUP(format) < 2 || TILE_OFFSETS(format)))
-#define TILE_STEPS(format)   (TILE_SCALE(format) == TILE_SCALE_STEPS)
+ * scale is that of fewer than 64 columns, where there are offsets, or where integers have two digits. */
+#define TILE_ROUNDED(format)                                                                                           \
+    (TILE_NARROW(format) && (TILE_GROUP(format) < 2 || TILE_OFFSETS(format) || TILE_DIGITS(format) > 1))
+#define TILE_STEPS(format) (TILE_SCALE(format) == TILE_SCALE_STEPS)
 #define TILE_SCALE_BYTES(format)                                                                                       \
     (TILE_SCALE(format) == TILE_SCALE_F32 ? 4 : TILE_STEPS(format) ? 1 : 2) /* a step's: 1 */
 /* Numbers beside the codes that a row of a run has: a scale, perhaps an offset. */
@@ -87,6 +100,63 @@ enum { TILE_NO_OFFSETS, TILE_MINIMA, TILE_ZEROS };
     (!TILE_NARROW(format) ? 0                                                                                          \
      : TILE_STEPS(format) ? TILE_STEP_WORDS(format) + TILE_NUMBERS(format)                                             \
                           : TILE_RUNS(format) * TILE_NUMBERS(format) * TILE_SCALE_BYTES(format) / 2)
+
+/* The integers that codes of 4 bits name. A digit of those of codes 4 i to 4 i + 3, a byte each: digit 0 from -128 to
+ * 127, digit 1 what is left, times 256. TILE_IQ4 has GGUF's table. TILE_NF4 and TILE_FP4 have bitsandbytes' floats over
+ * a unit, and their scales are multiplied by it: fp4's floats are 192nds of 1; nf4's are rounded to integers, with a
+ * unit for which that changes none by more than 0.000035 of it. Digits 2 and 3 of these two: the lower and the upper
+ * byte of the integer as bf16. */
+TAPE_FN unsigned tile_table(int format, int digit, int i) {
+    switch (TILE_CODE(format) * 16 + digit * 4 + i) {
+    case TILE_IQ4 * 16: return 0xbfad9881u;     /* -127 -104 -83 -65 */
+    case TILE_IQ4 * 16 + 1: return 0xf6eaddcfu; /* -49 -35 -22 -10 */
+    case TILE_IQ4 * 16 + 2: return 0x26190d01u; /* 1 13 25 38 */
+    case TILE_IQ4 * 16 + 3: return 0x71594535u; /* 53 69 89 113 */
+    case TILE_NF4 * 16: return 0x1af76060u;     /* -27808 -19360 -14601 -10982 */
+    case TILE_NF4 * 16 + 1: return 0x001cee1au; /* -7910 -5138 -2532 0 */
+    case TILE_NF4 * 16 + 2: return 0xb5bc7ba5u; /* 2213 4475 6844 9397 */
+    case TILE_NF4 * 16 + 3: return 0xa0881ddfu; /* 12255 15645 20104 27808 */
+    case TILE_NF4 * 16 + 4: return 0xd5c7b493u;
+    case TILE_NF4 * 16 + 5: return 0x00f6ece1u;
+    case TILE_NF4 * 16 + 6: return 0x251b1109u;
+    case TILE_NF4 * 16 + 7: return 0x6d4f3d30u;
+    case TILE_NF4 * 16 + 8: return 0x2c6497d9u;
+    case TILE_NF4 * 16 + 9: return 0x001ea1f7u;
+    case TILE_NF4 * 16 + 10: return 0x13d68c0au;
+    case TILE_NF4 * 16 + 11: return 0xd99d743fu;
+    case TILE_NF4 * 16 + 12: return 0xc6c6c6c6u;
+    case TILE_NF4 * 16 + 13: return 0x00c5c5c5u;
+    case TILE_NF4 * 16 + 14: return 0x46454545u;
+    case TILE_NF4 * 16 + 15: return 0x46464646u;
+    case TILE_FP4 * 16: return 0x0000a000u;     /* 160 times 0 1 128 192 */
+    case TILE_FP4 * 16 + 1: return 0x00000000u; /* 160 times 64 96 32 48 */
+    case TILE_FP4 * 16 + 2: return 0x00006000u; /* the same less than 0 */
+    case TILE_FP4 * 16 + 3: return 0x00000000u;
+    case TILE_FP4 * 16 + 4: return 0x78500100u;
+    case TILE_FP4 * 16 + 5: return 0x1e143c28u;
+    case TILE_FP4 * 16 + 6: return 0x88b0ff00u;
+    case TILE_FP4 * 16 + 7: return 0xe2ecc4d8u;
+    case TILE_FP4 * 16 + 8: return 0xf0a02000u;
+    case TILE_FP4 * 16 + 9: return 0xf0a07020u;
+    case TILE_FP4 * 16 + 10: return 0xf0a02000u;
+    case TILE_FP4 * 16 + 11: return 0xf0a07020u;
+    case TILE_FP4 * 16 + 12: return 0x46464300u;
+    case TILE_FP4 * 16 + 13: return 0x45454646u;
+    case TILE_FP4 * 16 + 14: return 0xc6c6c300u;
+    case TILE_FP4 * 16 + 15: return 0xc5c5c6c6u;
+    default: return 0;
+    }
+}
+TAPE_FN int tile_table_value(int format, int code) {
+    int value = 0;
+    for (int digit = TILE_DIGITS(format) - 1; digit >= 0; digit--)
+        value = value * 256 + (signed char)(tile_table(format, digit, code / 4) >> code % 4 * 8);
+    return value;
+}
+/* What 1 of bitsandbytes' floats is in these integers. */
+TAPE_FN float tile_table_one(int format) {
+    return TILE_CODE(format) == TILE_NF4 ? 27808.0f : TILE_CODE(format) == TILE_FP4 ? 192.0f * 160.0f : 1.0f;
+}
 
 enum { TILE_CODES_BYTES = 512 };
 
@@ -176,18 +246,28 @@ TAPE_FN int tile_code_shift(int format, int k) {
 /* How a word of codes is stored, and back. In a word of TILE_E4M3 each half has the bits of two codes where few
  * operations make bf16 numbers of them (tile_codes.cuh): the sign, the exponent and the fraction of its lower byte in
  * bits 15 and 10 to 4, and in the bits that are left the upper byte's, in the order 14 to 12, 3 to 0, its sign in bit
- * 11. */
+ * 11. Codes that name integers select bytes of a table four at a time: the even part's lie in the lower half of the
+ * word, the odd part's in the upper. */
+TAPE_FN unsigned tile_halves_pack(unsigned x) {
+    x &= 0x0f0f0f0fu, x = (x | x >> 4) & 0x00ff00ffu;
+    return (x | x >> 8) & 0xffffu;
+}
+TAPE_FN unsigned tile_halves_unpack(unsigned x) {
+    x &= 0xffffu, x = (x | x << 8) & 0x00ff00ffu;
+    return (x | x << 4) & 0x0f0f0f0fu;
+}
 TAPE_FN unsigned tile_word_stored(int format, unsigned codes) {
     const unsigned even = codes & 0x00ff00ffu, odd = codes >> 8 & 0x00ff00ffu;
+    if (TILE_NAMES(format)) return tile_halves_pack(codes) | tile_halves_pack(codes >> 4) << 16;
     if (TILE_CODE(format) != TILE_E4M3) return codes;
     return (even & 0x00800080u) << 8 | (even & 0x007f007fu) << 4 | (odd & 0x00800080u) << 4 | (odd & 0x00700070u) << 8 |
            (odd & 0x000f000fu);
 }
 TAPE_FN unsigned tile_word_codes(int format, unsigned stored) {
-    if (TILE_CODE(format) != TILE_E4M3) return stored;
     const unsigned even = (stored & 0x80008000u) >> 8 | (stored & 0x07f007f0u) >> 4;
     const unsigned odd = (stored & 0x08000800u) >> 4 | (stored & 0x70007000u) >> 8 | (stored & 0x000f000fu);
-    return even | odd << 8;
+    if (TILE_NAMES(format)) return tile_halves_unpack(stored) | tile_halves_unpack(stored >> 16) << 4;
+    return TILE_CODE(format) == TILE_E4M3 ? even | odd << 8 : stored;
 }
 
 /* Where in a tile the grain begins that holds weight (r, k). r and k may be those of the whole matrix. */

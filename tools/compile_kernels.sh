@@ -65,7 +65,9 @@ qwen3-0.6b a100 narrow=int4 columns=4
 qwen3-0.6b h200 narrow=q4_k_m
 qwen3-0.6b h200 narrow=q8_0
 qwen3-0.6b h200 narrow=q2_k
-qwen3-0.6b h200 narrow=nvfp4'
+qwen3-0.6b h200 narrow=nvfp4
+qwen3-0.6b h200 narrow=nf4
+qwen3-0.6b h200 narrow=iq4_xs'
 # These put registers aside so far. --narrow compiles them as well, and fails.
 spilling='qwen3-0.6b h200 narrow=q2_k columns=4
 qwen3-0.6b h200 narrow=int8 columns=4

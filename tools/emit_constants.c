@@ -43,7 +43,11 @@ enum {
     Q6_K = TILE_FORMAT(TILE_INT8, 0, TILE_SCALE_STEPS, TILE_NO_OFFSETS),
     Q4_K_Q6_K = TILE_FORMAT(TILE_INT8, 0, TILE_SCALE_STEPS, TILE_MINIMA),
     Q2_K = TILE_FORMAT(TILE_UINT4, 0, TILE_SCALE_STEPS, TILE_MINIMA), /* with Q4_K, too */
-    Q3_K = TILE_FORMAT(TILE_INT4, 0, TILE_SCALE_STEPS, TILE_NO_OFFSETS)
+    Q3_K = TILE_FORMAT(TILE_INT4, 0, TILE_SCALE_STEPS, TILE_NO_OFFSETS),
+    IQ4_XS = TILE_FORMAT(TILE_IQ4, 1, TILE_SCALE_STEPS, TILE_NO_OFFSETS),
+    IQ4_XS_Q5_K = TILE_FORMAT(TILE_INT8, 1, TILE_SCALE_STEPS, TILE_MINIMA),
+    NF4 = TILE_FORMAT(TILE_NF4, 2, TILE_SCALE_F32, TILE_NO_OFFSETS),
+    FP4 = TILE_FORMAT(TILE_FP4, 2, TILE_SCALE_F32, TILE_NO_OFFSETS)
 };
 static const struct form {
     const char *name;
@@ -58,6 +62,9 @@ static const struct form {
     { "q8_0", Q8_0, Q8_0, Q8_0, Q8_0, Q8_0 },
     { "q4_k_m", Q4_K_Q6_K, Q4_K, Q4_K, Q4_K_Q6_K, Q6_K },
     { "q2_k", Q2_K, Q3_K, Q2_K, Q3_K, Q6_K },
+    { "iq4_xs", IQ4_XS_Q5_K, IQ4_XS, IQ4_XS, IQ4_XS, Q6_K },
+    { "nf4", NF4, NF4, NF4, NF4, TILE_BF16 },
+    { "fp4", FP4, FP4, FP4, FP4, TILE_BF16 },
 };
 
 static enum reel_status read_form(struct plan_options *o, const char *name,
@@ -70,9 +77,11 @@ static enum reel_status read_form(struct plan_options *o, const char *name,
         o->formats[TAPE_HEAD] = f->head;
         return REEL_OK;
     }
-    return err_set(err, REEL_E_ARGUMENT,
-                   "narrow=%s: there are int8, int4, fp8, gptq, nvfp4, q4_1, q8_0, q4_k_m and q2_k",
-                   name);
+    return err_set(
+        err, REEL_E_ARGUMENT,
+        "narrow=%s: there are int8, int4, fp8, gptq, nvfp4, q4_1, q8_0, q4_k_m, q2_k, iq4_xs, "
+        "nf4 and fp4",
+        name);
 }
 
 /* taps: 1: those that an EAGLE-3 head usually sees. draft_layer: 2: an EAGLE-3 head. Formats:

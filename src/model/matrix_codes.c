@@ -117,39 +117,42 @@ static void read_q3_k(const unsigned char *block, signed char *codes, struct blo
         codes[i] = (signed char)(two_bits(block + 32, i) - (block[i % 32] >> i / 32 & 1 ? 0 : 4));
 }
 
-/* What the halves of n bytes stand for in a table: the lower halves, then the upper ones. */
-static void read_table(const unsigned char *bytes, const int8_t *values, int n,
-                       signed char *codes) {
+/* The halves of n bytes: the lower ones, then the upper ones. */
+static void read_nibbles(const unsigned char *bytes, int n, signed char *codes) {
     for (int i = 0; i < n; i++)
-        codes[i] = values[bytes[i] & 15], codes[i + n] = values[bytes[i] >> 4];
+        codes[i] = bytes[i] & 15, codes[i + n] = (signed char)(bytes[i] >> 4);
 }
 
 static void read_iq4_nl(const unsigned char *block, signed char *codes, struct block_numbers *n) {
     put_unit(n, 0, f16_at(block), 0);
-    read_table(block + 2, dtype_iq4_values, 16, codes);
+    read_nibbles(block + 2, 16, codes);
 }
 
 static void read_iq4_xs(const unsigned char *block, signed char *codes, struct block_numbers *n) {
     put_unit(n, 0, f16_at(block), 0);
     for (int j = 0; j < 8; j++) {
         n->step[0][j] = (signed char)dtype_iq4_xs_scale(block, j), n->step[1][j] = 0;
-        read_table(block + 8 + (ptrdiff_t)j * 16, dtype_iq4_values, 16, codes + (ptrdiff_t)j * 32);
+        read_nibbles(block + 8 + (ptrdiff_t)j * 16, 16, codes + (ptrdiff_t)j * 32);
     }
 }
 
 /* Codes of floats of 4 bits; GGUF's have no -0. dtype.h has twice their values and half their
  * scales. So the scale of MXFP4's code 255, the format's NaN, is finite there and infinite here. */
-static const int8_t fp4_codes[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 0, 9, 10, 11, 12, 13, 14, 15 };
+static void read_fp4(const unsigned char *bytes, int n, signed char *codes) {
+    read_nibbles(bytes, n, codes);
+    for (int i = 0; i < 2 * n; i++)
+        if (codes[i] == 8) codes[i] = 0;
+}
 
 static void read_mxfp4(const unsigned char *block, signed char *codes, struct block_numbers *n) {
     put_unit(n, 0, 2 * dtype_mxfp4_scale(block[0]), 0);
-    read_table(block + 1, fp4_codes, 16, codes);
+    read_fp4(block + 1, 16, codes);
 }
 
 static void read_nvfp4(const unsigned char *block, signed char *codes, struct block_numbers *n) {
     for (int j = 0; j < 4; j++) {
         put_unit(n, j, 2 * dtype_nvfp4_scale(block[j]), 0);
-        read_table(block + 4 + (ptrdiff_t)j * 8, fp4_codes, 8, codes + (ptrdiff_t)j * 16);
+        read_fp4(block + 4 + (ptrdiff_t)j * 8, 8, codes + (ptrdiff_t)j * 16);
     }
 }
 
@@ -168,8 +171,8 @@ static const struct block_type blocks[DTYPE_COUNT] = {
     [DTYPE_Q6_K] = { read_q6_k, { CODE_INT8, 16, PLANE_F32, OFFSETS_NONE, 256 } },
     [DTYPE_Q2_K] = { read_q2_k, { CODE_UINT4, 16, PLANE_F32, OFFSETS_MINIMA, 256 } },
     [DTYPE_Q3_K] = { read_q3_k, { CODE_INT4, 16, PLANE_F32, OFFSETS_NONE, 256 } },
-    [DTYPE_IQ4_NL] = { read_iq4_nl, { CODE_INT8, 32, PLANE_F16, OFFSETS_NONE, 0 } },
-    [DTYPE_IQ4_XS] = { read_iq4_xs, { CODE_INT8, 32, PLANE_F32, OFFSETS_NONE, 256 } },
+    [DTYPE_IQ4_NL] = { read_iq4_nl, { CODE_IQ4, 32, PLANE_F16, OFFSETS_NONE, 0 } },
+    [DTYPE_IQ4_XS] = { read_iq4_xs, { CODE_IQ4, 32, PLANE_F32, OFFSETS_NONE, 256 } },
     [DTYPE_MXFP4] = { read_mxfp4, { CODE_E2M1, 32, PLANE_BF16, OFFSETS_NONE, 0 } }, /* 2^-127 on */
     [DTYPE_NVFP4] = { read_nvfp4, { CODE_E2M1, 16, PLANE_F16, OFFSETS_NONE, 0 } }, /* 2^-9 to 480 */
 };
@@ -246,17 +249,78 @@ static int plane_group(const struct matrix_planes *p, int columns) {
     return common(scales, zeros);
 }
 
+/* bitsandbytes 0.49's quant_map of nf4 and of fp4. */
+static const float nf4_floats[16] = {
+    -1.0f,
+    -0.6961928009986877f,
+    -0.5250730514526367f,
+    -0.39491748809814453f,
+    -0.28444138169288635f,
+    -0.18477343022823334f,
+    -0.09105003625154495f,
+    0.0f,
+    0.07958029955625534f,
+    0.16093020141124725f,
+    0.24611230194568634f,
+    0.33791524171829224f,
+    0.44070982933044434f,
+    0.5626170039176941f,
+    0.7229568362236023f,
+    1.0f,
+};
+static const float fp4_floats[16] = {
+    0.0f,
+    0.0052083334885537624f,
+    0.6666666865348816f,
+    1.0f,
+    0.3333333432674408f,
+    0.5f,
+    0.1666666716337204f,
+    0.25f,
+    0.0f,
+    -0.0052083334885537624f,
+    -0.6666666865348816f,
+    -1.0f,
+    -0.3333333432674408f,
+    -0.5f,
+    -0.1666666716337204f,
+    -0.25f,
+};
+const float *matrix_code_floats(enum code_type type) {
+    return type == CODE_NF4 ? nf4_floats : fp4_floats;
+}
+
+static bool same_floats(const float *a, const float *b) {
+    for (int i = 0; i < 16; i++)
+        if (a[i] != b[i]) return false; /* zeros of either sign are the same */
+    return true;
+}
+
+static enum code_type planes_type(const struct matrix_planes *p) {
+    switch (p->form) {
+    case MATRIX_INTEGERS:
+        return p->bits == 8 ? CODE_INT8 : CODE_INT4;
+    case MATRIX_TABLE:
+        return same_floats(p->table, nf4_floats) ? CODE_NF4 : CODE_FP4;
+    case MATRIX_E4M3:
+        return CODE_E4M3;
+    default:
+        return CODE_E2M1;
+    }
+}
+
 static bool planes_codes(const struct matrix *m, struct matrix_codes *codes) {
     const struct matrix_planes *p = m->planes;
     const bool integers = p->form == MATRIX_INTEGERS;
     const int middle = p->bits == 8 ? 128 : 8;
-    if (p->form == MATRIX_TABLE || p->order) return false;
+    if (p->order) return false;
+    if (p->form == MATRIX_TABLE && !same_floats(p->table, nf4_floats) &&
+        !same_floats(p->table, fp4_floats))
+        return false;
     /* less the middle, a zero point of another type may have to be rounded */
     if (p->zeros.data && p->zeros.type != PLANE_U8) return false;
     *codes =
-        (struct matrix_codes){ .type = !integers ? p->form == MATRIX_E4M3 ? CODE_E4M3 : CODE_E2M1
-                                       : p->bits == 8 ? CODE_INT8
-                                                      : CODE_INT4,
+        (struct matrix_codes){ .type = planes_type(p),
                                .group = plane_group(p, m->columns),
                                .scale = scale_type(&p->scales, p->divisor != 0 ? 0 : p->factor) };
     /* integers up to 256, which every type of scale holds */

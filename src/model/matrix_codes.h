@@ -6,8 +6,18 @@
 
 #include "model/matrix.h"
 
-/* What a code is. Integers come as int8, whatever their bits. */
-enum code_type { CODE_INT8, CODE_INT4, CODE_UINT4, CODE_E4M3, CODE_E2M1 };
+/* What a code is. Integers come as int8, whatever their bits. The codes of tables are 0 to 15 and
+ * name GGUF's integers, dtype_iq4_values, or bitsandbytes' floats. */
+enum code_type {
+    CODE_INT8,
+    CODE_INT4,
+    CODE_UINT4,
+    CODE_IQ4,
+    CODE_NF4,
+    CODE_FP4,
+    CODE_E4M3,
+    CODE_E2M1
+};
 enum code_offsets { OFFSETS_NONE, OFFSETS_MINIMA, OFFSETS_ZEROS };
 
 struct matrix_codes {
@@ -20,8 +30,8 @@ struct matrix_codes {
 };
 
 /* False: the matrix is not narrow, or in a way that this does not know (an order of its columns, a
- * table of floats, zero points that are no integers, groups that are no multiple of 16). Of GGUF's
- * blocks all are known. Their tables of 4 bits become the integers or floats that these name. */
+ * table of floats that is not bitsandbytes', zero points that are no integers, groups that are no
+ * multiple of 16). Of GGUF's blocks all are known. */
 bool matrix_codes(const struct matrix *m, struct matrix_codes *codes);
 /* Row r, of a matrix for which matrix_codes is true: codes [columns], scales and offsets [groups of
  * the row]. Where there are no offsets theirs may be left as they are. */
@@ -31,6 +41,8 @@ void matrix_codes_row(const struct matrix *m, int r, signed char *codes, float *
  * units [2][columns / unit]. Without offsets theirs are 0. */
 void matrix_codes_steps(const struct matrix *m, int r, signed char *codes, signed char *steps,
                         float *units);
+/* The floats that codes of CODE_NF4 or CODE_FP4 name, [16]. */
+const float *matrix_code_floats(enum code_type type);
 static inline int matrix_code_groups(const struct matrix_codes *codes, int columns) {
     return codes->group ? (columns + codes->group - 1) / codes->group : 1;
 }

@@ -64,7 +64,10 @@ unsigned long long plan_whole_tiles(const struct tape_shape *t, unsigned long lo
 
 /* ---- of weights ------------------------------------------------------------------------------ */
 
-static int scale_of(enum plane_type type) {
+/* Scales of bitsandbytes' floats are multiplied by the unit of the integers that stand for these.
+ */
+static int scale_of(enum plane_type type, int code) {
+    if (TILE_DIGITS(code) > 1) return TILE_SCALE_F32;
     return type == PLANE_F16    ? TILE_SCALE_F16
            : type == PLANE_BF16 ? TILE_SCALE_BF16
                                 : TILE_SCALE_F32;
@@ -74,6 +77,7 @@ static int scale_of(enum plane_type type) {
 static int format_of(const struct matrix *m) {
     static const int codes[] = {
         [CODE_INT8] = TILE_INT8, [CODE_INT4] = TILE_INT4, [CODE_UINT4] = TILE_UINT4,
+        [CODE_IQ4] = TILE_IQ4,   [CODE_NF4] = TILE_NF4,   [CODE_FP4] = TILE_FP4,
         [CODE_E4M3] = TILE_E4M3, [CODE_E2M1] = TILE_E2M1,
     };
     static const int offsets[] = { [OFFSETS_NONE] = TILE_NO_OFFSETS,
@@ -85,14 +89,13 @@ static int format_of(const struct matrix *m) {
     if (c.group)
         for (group = 3; c.group % (TILE_K << group);)
             group--;
-    return TILE_FORMAT(codes[c.type], group, c.unit ? TILE_SCALE_STEPS : scale_of(c.scale),
+    return TILE_FORMAT(codes[c.type], group,
+                       c.unit ? TILE_SCALE_STEPS : scale_of(c.scale, codes[c.type]),
                        offsets[c.offsets]);
 }
 
-static bool is_integer(int format) {
-    const int code = TILE_CODE(format);
-    return code == TILE_INT8 || code == TILE_INT4 || code == TILE_UINT4;
-}
+/* Whether codes are integers that 8 bits hold, or name them. */
+static bool is_integer(int format) { return TILE_INTEGERS(format) && TILE_DIGITS(format) == 1; }
 
 /* The format that holds the weights of both; TILE_BF16: none does. */
 static int format_join(int a, int b) {

@@ -336,7 +336,9 @@ static bool layers_integers(const struct tape_shape *t) {
     for (int i = 0; i < TAPE_N_PHASES; i++) {
         const int format = t->segment[i].format;
         if (i == TAPE_HEAD || t->segment[i].row_tiles == 0) continue;
-        if (!TILE_INTEGERS(format) || TILE_OFFSETS(format) || TILE_RUNS(format) > 1) return false;
+        if (!TILE_INTEGERS(format) || TILE_NAMES(format) || TILE_OFFSETS(format) ||
+            TILE_RUNS(format) > 1)
+            return false;
     }
     return true;
 }

@@ -201,12 +201,27 @@ static const struct setting settings[] = {
       { { .n_prompt = 9, .n_new = 5 },
         { .n_prompt = 26, .n_new = 4 },
         { .n_prompt = 3, .n_new = 6 } } },
+    { "ll-k",
+      "n_groups=1,group_sms=4,warps=4,split_from=24,narrow=1",
+      4,
+      90,
+      4,
+      1,
+      20,
+      { { .n_prompt = 3, .n_new = 4 },
+        { .n_prompt = 5, .n_new = 3 },
+        { .n_prompt = 2, .n_new = 5 } } },
 };
 static const struct narrow_forms narrow_forms = { { ROWS_INT8, 0, PLANE_F32 },
                                                   { INT4_ZEROS, 32, PLANE_F16 },
                                                   { E2M1_GROUPS, 16, PLANE_F32 },
                                                   { E4M3_BLOCKS, 128, PLANE_BF16 },
                                                   { Q4_1_BLOCKS, 32, PLANE_F16 } };
+static const struct narrow_forms table_forms = { { NF4_GROUPS, 64, PLANE_F32 },
+                                                 { FP4_GROUPS, 64, PLANE_F32 },
+                                                 { NF4_GROUPS, 128, PLANE_F32 },
+                                                 { FP4_GROUPS, 32, PLANE_F32 },
+                                                 { NF4_GROUPS, 64, PLANE_F32 } };
 enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings) };
 
 /* What a talk gives alone. */
@@ -412,7 +427,10 @@ static void bench_load(struct bench *b, bool mutated) {
         require(sim_model_load(&b->m, options, &err), &err);
         return;
     }
-    require(narrow_model_load(&b->m, &narrow_forms, options, &err), &err);
+    require(narrow_model_load(&b->m,
+                              strcmp(b->s->model, "ll-k") == 0 ? &table_forms : &narrow_forms,
+                              options, &err),
+            &err);
     assert_true(b->m.gpu->backend->plan.tape.segment[TAPE_DOWN].format != TILE_BF16);
 }
 

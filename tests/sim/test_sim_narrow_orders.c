@@ -26,6 +26,8 @@
  * "shared": integers that do so, most in groups that hold a warp's slice of a row. "parts": slices
  * that lie across two groups where a group of SMs has a part of the row. "laps": a ring that goes
  * round in the head.
+ * "tables": integers that codes name, of one digit and of two; in "names" their tiles are made
+ * operands as they are taken.
  * "rounds": floats that are not held, whose rounds are a loop.
  * "long": slices of h of several words a lane, phases that hold one round of tiles, or none. */
 #define CUT  "n_groups=2,group_sms=2,warps=4,prefill_tokens=256,narrow=1"
@@ -116,6 +118,24 @@ static const struct kind {
         { E4M3_BLOCKS, 128, PLANE_F32 },
         { E2M1_GROUPS, 32, PLANE_F16 },
         { E4M3_BLOCKS, 128, PLANE_BF16 },
+        { ROWS_INT8, 0, PLANE_BF16 } } },
+    { "tables",
+      "ll-k",
+      LONG,
+      { 3, 9, 40 },
+      { { NF4_GROUPS, 64, PLANE_F32 },
+        { IQ4_XS_BLOCKS, 0, 0 },
+        { FP4_GROUPS, 32, PLANE_F32 },
+        { NF4_GROUPS, 128, PLANE_F32 },
+        { NF4_GROUPS, 64, PLANE_F32 } } },
+    { "names",
+      "q3-p",
+      CUT ",prefill_from=0",
+      { 1, 3 },
+      { { NF4_GROUPS, 64, PLANE_F32 },
+        { NF4_GROUPS, 64, PLANE_F32 },
+        { FP4_GROUPS, 64, PLANE_F32 },
+        { FP4_GROUPS, 128, PLANE_F32 },
         { ROWS_INT8, 0, PLANE_BF16 } } },
     { "long",
       "q3-h",

@@ -97,6 +97,10 @@ static float code_make(int format, unsigned char *tile, int r, int k) {
         return (float)(code < 8 ? code : code - 16);
     case TILE_UINT4:
         return (float)code;
+    case TILE_IQ4:
+    case TILE_NF4:
+    case TILE_FP4:
+        return (float)tile_table_value(format, code);
     case TILE_E4M3:
         return e4m3_to_f32((uint8_t)code);
     default: /* TILE_E2M1 */
@@ -233,8 +237,9 @@ static void operands_are_what_weights_are_worth(void **state) {
     if (*why) fail_msg("%s", why);
     printf("%d formats\n", n);
     sim_gpu_close();
-    /* of 5 codes and 3 kinds of offsets: 4 scales in 4 groups and 3 of rows, or 4 in 2 groups */
-    assert_int_equal(n, 5 * (2 * (4 * 4 + 3) + 4 * 2));
+    /* of 6 codes and 3 kinds of offsets: 4 scales in 4 groups and 3 of rows, or 4 in 2 groups; of 2
+     * with two digits: all */
+    assert_int_equal(n, 6 * (2 * (4 * 4 + 3) + 4 * 2) + 2 * 3 * (4 * 4 + 3));
 }
 
 static bool is_seen(const struct mutation *m) {

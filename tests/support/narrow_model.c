@@ -77,6 +77,10 @@ static int code_of(const struct narrow_form *f, float x, int zero) {
         return nearest(e4m3, 127, fabsf(x)) | (x < 0 ? 128 : 0);
     case E2M1_GROUPS:
         return nearest(e2m1, 8, fabsf(x)) | (x < 0 ? 8 : 0);
+    case NF4_GROUPS:
+        return nearest(matrix_code_floats(CODE_NF4), 16, x);
+    case FP4_GROUPS:
+        return nearest(matrix_code_floats(CODE_FP4), 16, x);
     default:
         return (int)fminf(fmaxf(rintf(x) + (float)zero, 0), 15);
     }
@@ -233,9 +237,11 @@ static void narrow_k(struct matrix *m, enum dtype type, struct narrowed *n) {
 }
 
 static void narrow_planes(struct matrix *m, const struct narrow_form *f, struct narrowed *n) {
-    static const float largest[] = { 127, 0, 6, 240, 6, 100, 6 };
+    static const float largest[WIDE] = { 127, 0, 6, 240, 6, 100, 6, [NF4_GROUPS] = 1, 1 };
     const int group = f->group ? f->group : m->columns, groups = (m->columns + group - 1) / group;
-    const bool four = f->kind == INT4_ZEROS || f->kind == E2M1_GROUPS || f->kind == INT4_GROUPS;
+    const bool table = f->kind == NF4_GROUPS || f->kind == FP4_GROUPS;
+    const bool four =
+        table || f->kind == INT4_ZEROS || f->kind == E2M1_GROUPS || f->kind == INT4_GROUPS;
     const int bits = four ? 4 : 8;
     const bool zeros = f->kind == INT4_ZEROS || f->kind == INT8_ZEROS;
     for (int r = 0; r < m->rows; r++)
@@ -252,7 +258,8 @@ static void narrow_planes(struct matrix *m, const struct narrow_form *f, struct 
             n->codes[bit / 8] |= (unsigned char)(code << bit % 8);
         }
     n->planes =
-        (struct matrix_planes){ .form = f->kind == E4M3_BLOCKS   ? MATRIX_E4M3
+        (struct matrix_planes){ .form = table                    ? MATRIX_TABLE
+                                        : f->kind == E4M3_BLOCKS ? MATRIX_E4M3
                                         : f->kind == E2M1_GROUPS ? MATRIX_E2M1
                                                                  : MATRIX_INTEGERS,
                                 .bits = bits,
@@ -261,6 +268,7 @@ static void narrow_planes(struct matrix *m, const struct narrow_form *f, struct 
                                             f->scale, 1, group },
                                 .zero = bits == 8 ? 128 : 8,
                                 .factor = 1 };
+    if (table) n->planes.table = matrix_code_floats(f->kind == NF4_GROUPS ? CODE_NF4 : CODE_FP4);
     if (zeros)
         n->planes.zeros = (struct matrix_plane){ n->zeros, (size_t)groups, PLANE_U8, 1, group };
     *m = (struct matrix){ .dtype = DTYPE_BF16,
@@ -297,7 +305,7 @@ static void narrow(struct matrix *m, const struct narrow_form *form, enum narrow
         matrix_row_f32(m, r, n->wide + (size_t)r * (size_t)m->columns);
     if (f->kind == Q4_1_BLOCKS)
         narrow_blocks(m, n);
-    else if (f->kind >= Q4_K_BLOCKS)
+    else if (f->kind >= Q4_K_BLOCKS && f->kind < NF4_GROUPS)
         narrow_k(m, k_type((int)f->kind), n);
     else
         narrow_planes(m, f, n);

@@ -25,8 +25,10 @@ struct narrow_form {
         Q3_K_BLOCKS,
         IQ4_XS_BLOCKS,
         K_MIXED_FEW, /* every second matrix Q3_K, the others Q2_K */
-        WIDE,        /* it stays as it is */
-        UNEVEN = 16 /* with any but the last: scales have as many bits as their type has room for */
+        NF4_GROUPS,  /* any columns again */
+        FP4_GROUPS,
+        WIDE,       /* it stays as it is */
+        UNEVEN = 32 /* with any but the last: scales have as many bits as their type has room for */
     } kind;
     int group;
     enum plane_type scale;

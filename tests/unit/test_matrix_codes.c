@@ -49,6 +49,11 @@ static float value_of(int format, unsigned char code) {
         return (float)((code & 15) >= 8 ? (code & 15) - 16 : code & 15);
     case TILE_UINT4:
         return (float)(code & 15);
+    case TILE_IQ4:
+        return (float)dtype_iq4_values[code & 15];
+    case TILE_NF4:
+    case TILE_FP4:
+        return (float)tile_table_value(format, code & 15);
     case TILE_E4M3:
         return e4m3_to_f32(code);
     default:
@@ -77,8 +82,9 @@ static float staged_weight(int format, const unsigned char *row, int columns, in
     return TILE_OFFSETS(format) == TILE_ZEROS ? (value - offset) * scale : value * scale + offset;
 }
 
-/* In a format that it shares a weight of -0 may be +0. */
-static bool same(float a, float b, bool shared) {
+/* In a format that it shares a weight of -0 may be +0. Integers stand for bitsandbytes' floats. */
+static bool same(int format, float a, float b, bool shared) {
+    if (TILE_DIGITS(format) > 1) return fabsf(a - b) <= 4e-5f * fabsf(b);
     return memcmp(&a, &b, sizeof a) == 0 || (shared && a == b);
 }
 
@@ -95,7 +101,7 @@ static void check_staged(const struct matrix *m, int format, bool shared, const 
         matrix_row_f32(m, r, want);
         for (int k = 0; k < m->columns; k++) {
             const float made = staged_weight(format, row, m->columns, k);
-            if (!same(made, want[k], shared))
+            if (!same(format, made, want[k], shared))
                 fail_msg("%s: (%d, %d) in format %d is %.9g, expected %.9g", what, r, k, format,
                          (double)made, (double)want[k]);
         }
@@ -133,8 +139,8 @@ static const struct block_numbers {
     { DTYPE_Q6_K, { 208, -1 }, TILE_FORMAT(TILE_INT8, 0, TILE_SCALE_STEPS, TILE_NO_OFFSETS), 0 },
     { DTYPE_Q2_K, { 80, 82 }, TILE_FORMAT(TILE_UINT4, 0, TILE_SCALE_STEPS, TILE_MINIMA), 0 },
     { DTYPE_Q3_K, { 108, -1 }, TILE_FORMAT(TILE_INT4, 0, TILE_SCALE_STEPS, TILE_NO_OFFSETS), 0 },
-    { DTYPE_IQ4_NL, { 0, -1 }, TILE_FORMAT(TILE_INT8, 1, TILE_SCALE_F16, TILE_NO_OFFSETS), 0 },
-    { DTYPE_IQ4_XS, { 0, -1 }, TILE_FORMAT(TILE_INT8, 1, TILE_SCALE_STEPS, TILE_NO_OFFSETS), 0 },
+    { DTYPE_IQ4_NL, { 0, -1 }, TILE_FORMAT(TILE_IQ4, 1, TILE_SCALE_F16, TILE_NO_OFFSETS), 0 },
+    { DTYPE_IQ4_XS, { 0, -1 }, TILE_FORMAT(TILE_IQ4, 1, TILE_SCALE_STEPS, TILE_NO_OFFSETS), 0 },
     { DTYPE_MXFP4, { -1, -1 }, TILE_FORMAT(TILE_E2M1, 1, TILE_SCALE_BF16, TILE_NO_OFFSETS), 0 },
     { DTYPE_NVFP4, { -1, -1 }, TILE_FORMAT(TILE_E2M1, 0, TILE_SCALE_F16, TILE_NO_OFFSETS), 0 },
     { DTYPE_NVFP4,
@@ -260,7 +266,7 @@ struct coded {
 static const struct variant {
     const char *name;
     enum matrix_form form;
-    int bits, zero;
+    int bits, zero; /* zero: of MATRIX_TABLE the enum code_type */
     bool with_scales, with_zeros;
     enum plane_type scales, zeros;
     int block_rows; /* that share a scale */
@@ -299,6 +305,10 @@ static const struct variant {
       TILE_E2M1, TILE_SCALE_F32, TILE_NO_OFFSETS },
     { "e2m1, e8m0 scales", MATRIX_E2M1, 4, 0, 1, 0, PLANE_E8M0, PLANE_U8, 1, 1, 0, TILE_E2M1,
       TILE_SCALE_BF16, TILE_NO_OFFSETS },
+    { "nf4", MATRIX_TABLE, 4, CODE_NF4, 1, 0, PLANE_F32, PLANE_U8, 1, 1, 0, TILE_NF4,
+      TILE_SCALE_F32, TILE_NO_OFFSETS },
+    { "fp4, bf16 scales", MATRIX_TABLE, 4, CODE_FP4, 1, 0, PLANE_BF16, PLANE_U8, 1, 1, 0, TILE_FP4,
+      TILE_SCALE_F32, TILE_NO_OFFSETS },
 };
 enum { N_VARIANTS = (int)(sizeof variants / sizeof *variants) };
 
@@ -336,6 +346,7 @@ static void coded_make(struct coded *c, const struct variant *v, int columns, in
                                      .zero = v->zero,
                                      .factor = v->factor,
                                      .divisor = v->divisor } };
+    if (v->form == MATRIX_TABLE) c->planes.table = matrix_code_floats((enum code_type)v->zero);
     if (v->with_scales)
         c->planes.scales = plane_make(v->scales, columns, v->block_rows, group, 8, &c->scales);
     if (v->with_zeros)
@@ -389,6 +400,37 @@ static void planes_are_worth_what_their_form_says(void **state) {
             }
 }
 
+/* Each code's integer, over what 1 is, is the float that the code names, but for the rounding that
+ * tile_format.h tells; a table that is neither of the two has no format. */
+static void integers_stand_for_the_floats_of_tables(void **state) {
+    (void)state;
+    static const struct {
+        enum code_type type;
+        int format;
+        float off; /* of the float, at most */
+    } tables[] = { { CODE_NF4, TILE_NF4, 3.5e-5f }, { CODE_FP4, TILE_FP4, 1e-7f } };
+    float other[16];
+    for (int i = 0; i < 2; i++)
+        for (int code = 0; code < 16; code++) {
+            const float want = matrix_code_floats(tables[i].type)[code];
+            const float made =
+                (float)tile_table_value(tables[i].format, code) / tile_table_one(tables[i].format);
+            if (fabsf(made - want) > tables[i].off * fabsf(want))
+                fail_msg("code %d of table %d is %.9g, expected %.9g", code, i, (double)made,
+                         (double)want);
+            other[code] = want;
+        }
+    for (int code = 0; code < 16; code++)
+        assert_int_equal(tile_table_value(TILE_IQ4, code), dtype_iq4_values[code]);
+    other[3] = 0.999f;
+    struct coded c;
+    coded_make(&c, &variants[N_VARIANTS - 1], 64, 64, 64);
+    assert_int_equal(TILE_CODE(format_of(&c.m, NULL)), TILE_FP4);
+    c.planes.table = other;
+    assert_int_equal(format_of(&c.m, NULL), TILE_BF16);
+    coded_free(&c);
+}
+
 static void scales_and_zero_points_may_have_groups_of_their_own(void **state) {
     (void)state;
     static const struct {
@@ -419,7 +461,8 @@ static void planes_of_two_forms_share_a_format_or_none(void **state) {
             const int format = format_of(&a.m, &b.m);
             const bool integers = u->form == MATRIX_INTEGERS && v->form == MATRIX_INTEGERS;
             snprintf(what, sizeof what, "%s with %s", u->name, v->name);
-            if (integers || u->form == v->form) {
+            const bool tables_differ = u->form == MATRIX_TABLE && u->zero != v->zero;
+            if (integers || (u->form == v->form && !tables_differ)) {
                 assert_true(TILE_NARROW(format) && tile_format_is(format));
                 check_staged(&a.m, format, true, what), check_staged(&b.m, format, true, what);
             } else {
@@ -591,6 +634,7 @@ int main(void) {
         cmocka_unit_test(scales_of_a_byte_are_all_held),
         cmocka_unit_test(a_scale_that_is_no_number_makes_none),
         cmocka_unit_test(planes_are_worth_what_their_form_says),
+        cmocka_unit_test(integers_stand_for_the_floats_of_tables),
         cmocka_unit_test(scales_and_zero_points_may_have_groups_of_their_own),
         cmocka_unit_test(planes_of_two_forms_share_a_format_or_none),
         cmocka_unit_test(minima_and_zero_points_meet_as_minima),

@@ -22,6 +22,13 @@ static void put_numbers(unsigned char *row, int format, int columns, int number,
     }
 }
 
+/* The integers that codes of a table name, where the format joins them with others. */
+static void codes_turn(const struct matrix_codes *codes, int format, int n, signed char *row) {
+    if (codes->type != CODE_IQ4 || TILE_CODE(format) == TILE_IQ4) return;
+    for (int i = 0; i < n; i++)
+        row[i] = dtype_iq4_values[row[i]];
+}
+
 /* Offsets as the format has them: minima where it joins these with zero points. */
 static void offsets_turn(int format, const struct matrix_codes *codes, int n, const float *scales,
                          float *offsets) {
@@ -40,6 +47,7 @@ static void stage_steps(const struct matrix *m, const struct matrix_codes *codes
     float *units = numbers;
     signed char *steps = (signed char *)(numbers + (ptrdiff_t)2 * n_units);
     matrix_codes_steps(m, r, (signed char *)to, steps, units);
+    codes_turn(codes, format, m->columns, (signed char *)to);
     for (int number = 0; number < TILE_NUMBERS(format); number++) {
         for (int i = 0; i < tile_groups(format, m->columns); i++)
             to[tile_staged_at(format, m->columns, number, i)] =
@@ -60,6 +68,9 @@ void narrow_row_stage(const struct matrix *m, const struct matrix_codes *codes, 
         return;
     }
     matrix_codes_row(m, r, (signed char *)to, scales, offsets);
+    codes_turn(codes, format, m->columns, (signed char *)to);
+    for (int i = 0; TILE_DIGITS(format) > 1 && i < n; i++)
+        scales[i] /= tile_table_one(format);
     offsets_turn(format, codes, n, scales, offsets);
     put_numbers(to, format, m->columns, 0, codes, scales);
     if (TILE_OFFSETS(format)) put_numbers(to, format, m->columns, 1, codes, offsets);
