@@ -103,6 +103,10 @@ DEV void layer_consume(struct worker *w, int layer, float (*h)[2 * SLICE]) {
     TILES_TAKE(w, t, DOWN);
     profile_layer(w, MARK_DOWN_WEIGHTS);
     columns_down(w, t);
+#if STAGED
+    stages_keep(w, attention_nth(layer));
+#endif
+    layer_done(w);
     profile_layer(w, MARK_DOWN);
 }
 

@@ -530,7 +530,6 @@ DEV void columns_down(struct worker *w, const struct held *t) {
     profile_layer(w, MARK_DOWN_INPUT);
     COLUMNS_GROUP(w, t, DOWN, w->s->GATED_VALUES);
     down_publish(w);
-    if (down_is_told(w)) parts_done(w);
 }
 
 #endif

@@ -257,7 +257,7 @@ DEV void columns_attend(struct worker *w, int nth) {
     consumers_sync(); /* A */
     profile_layer(w, MARK_ATTENTION_INPUT);
 #if STAGED
-    stages_take(w, nth, place, q_at);
+    stages_take(w, place, q_at);
 #else
     w->o_turn = 0;
     NO_UNROLL

@@ -324,7 +324,7 @@ DEV void stage_publish(struct worker *w, u32 columns, const struct merge_place *
 }
 
 /* This block's part of all columns' attention, from A on. */
-DEV void stages_take(struct worker *w, int nth, const struct merge_place *place, int q_at) {
+DEV void stages_take(struct worker *w, const struct merge_place *place, int q_at) {
     u32 columns = (u32)w->s->stage_columns[0];
     NO_UNROLL
     for (int stage = 0; columns; columns = (u32)w->s->stage_columns[++stage]) {
@@ -333,8 +333,15 @@ DEV void stages_take(struct worker *w, int nth, const struct merge_place *place,
         stage_own_attend(w, columns);
         consumers_sync(); /* B */
         stage_publish(w, columns, place);
-        stage_own_keep(w, nth, columns);
     }
+}
+
+/* Keeps the rows of all columns, when the layer's sums of down are waited for: as attention_keep. */
+DEV void stages_keep(struct worker *w, int nth) {
+    NO_UNROLL
+    for (int stage = 0; w->s->stage_columns[stage]; stage++)
+        stage_own_keep(w, nth, (u32)w->s->stage_columns[stage]);
+    column_take(w, 0);
 }
 #endif
 

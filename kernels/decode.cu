@@ -101,8 +101,7 @@ DEV void delta_layer(struct worker *w, struct held *t, float *h, float *gain, fl
 }
 #endif
 
-/* attention_keep, where the layer attends. Sums of down are waited for longest; with two hops the epilogue waits, too,
- * until this block has published them. */
+/* attention_keep, where the layer attends. */
 DEV void layer_keep(struct worker *w, int position) {
 #if M_DELTA
     if (layer_is_delta(w->layer)) return;
@@ -126,7 +125,6 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h, floa
 #endif
         attention_layer(w, position, t, h, gain, gate_up_gain);
     out_consume(w, t);
-    if (P_TWO_HOPS) layer_keep(w, position);
     profile_layer(w, MARK_OUT);
     worker_anew(w);
     TILES_TAKE(w, t, GATE_UP);
@@ -144,8 +142,8 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h, floa
     TILES_TAKE(w, t, DOWN);
     profile_layer(w, MARK_DOWN_WEIGHTS);
     down_consume(w, t);
-    if (!P_TWO_HOPS) layer_keep(w, position);
-    if (down_is_told(w)) parts_done(w);
+    layer_keep(w, position);
+    layer_done(w);
     profile_layer(w, MARK_DOWN);
 }
 

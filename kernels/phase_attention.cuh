@@ -869,8 +869,8 @@ DEV void attention_consume(struct worker *w, int nth, int position) {
     consumers_sync(); /* C */
 }
 
-/* What can wait until sums are waited for: keeps the current position's rows, then asks for the next layer's gains. In
- * front of C all warps of the group would wait for it. A token's last layer keeps before the epilogue fences. */
+/* What can wait until the layer's sums of down are waited for: keeps the current position's rows, then asks for the
+ * next layer's gains. In front of C all warps of the group would wait for it. */
 DEV void attention_keep(struct worker *w, int nth, int position) {
     if (ONE_ROW && gather_row(w) >= GATHER_ROWS) return;
     if (keeps_own(w, position)) own_keep(w, nth, position);

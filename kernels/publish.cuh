@@ -78,7 +78,8 @@ DEV void sums_publish(struct worker *w, int exchange, int rows, const int row_ti
 }
 
 /* With two hops the epilogue waits until the block has published the sums of out and of down. Else it waits for the
- * last down of a token alone. */
+ * last down of a token alone. Behind that it fences, so there a consumer says that it is done when the rows of K and V
+ * are stored, too (layer_done). */
 DEV int down_is_told(const struct worker *w) { return P_TWO_HOPS || w->layer == M_LAYERS - 1; }
 
 DEV void out_publish(struct worker *w) {
@@ -90,6 +91,11 @@ DEV void out_publish(struct worker *w) {
 DEV void down_publish(struct worker *w) {
     consumers_sync(); /* down's sums */
     sums_publish(w, X_DOWN_SUM, P_DOWN_ROWS, P_DOWN_ROW_TILES, P_DOWN_K_PARTS);
+    if (down_is_told(w) && w->layer < M_LAYERS - 1) parts_done(w);
+}
+
+DEV void layer_done(struct worker *w) {
+    if (w->layer == M_LAYERS - 1) parts_done(w);
 }
 
 #endif

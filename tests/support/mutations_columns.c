@@ -15,6 +15,10 @@ static const struct mutation columns[] = {
       { IN(COLUMNS_ATTENTION, "if (t > 0 && !columns_picked_wait(w, t)) break;", "") } },
     { "the writer's fence for columns",
       { IN("columns.cu", "fence_gpu(); /* K and V rows", "/* K and V rows") } },
+    { "the last layer's rows kept behind the writer's fence for columns",
+      { IN("columns.cu", "    stages_keep(w, attention_nth(layer));\n#endif\n    layer_done(w);\n",
+           "    layer_done(w);\n    stages_keep(w, attention_nth(layer));\n#else\n    "
+           "layer_done(w);\n#endif\n") } },
     { "the reader's fence for loads of columns",
       { IN("kv_ring.cuh", "    fence_gpu();\n    fence_copies();\n", "    fence_copies();\n") } },
     { "the reader's fence for copies of columns",

@@ -31,10 +31,8 @@ static const struct mutation decode[] = {
     { "the writer's fence",
       { IN("decode.cu", "fence_gpu(); /* K and V rows", "/* K and V rows") } },
     { "the last layer's rows kept behind the writer's fence",
-      { IN("decode.cu",
-           "    if (!P_TWO_HOPS) layer_keep(w, position);\n    if (down_is_told(w)) parts_done(w);",
-           "    if (down_is_told(w)) parts_done(w);\n    if (!P_TWO_HOPS) layer_keep(w, "
-           "position);") } },
+      { IN("decode.cu", "    layer_keep(w, position);\n    layer_done(w);",
+           "    layer_done(w);\n    layer_keep(w, position);") } },
     { "the reader's fence for loads",
       { IN("kv_ring.cuh", "    fence_gpu();\n    fence_copies();\n", "    fence_copies();\n") } },
     { "the fence between loads and copies", { IN("kv_ring.cuh", "    fence_copies();\n", "") } },
