@@ -249,7 +249,7 @@ static int plane_group(const struct matrix_planes *p, int columns) {
     return common(scales, zeros);
 }
 
-/* bitsandbytes 0.49's quant_map of nf4 and of fp4. */
+/* bitsandbytes' quant_map of nf4 and of fp4. */
 static const float nf4_floats[16] = {
     -1.0f,
     -0.6961928009986877f,

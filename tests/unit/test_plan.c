@@ -556,7 +556,7 @@ static void what_was_broken_is_found(void **state) {
     BROKEN(p.tape.sm_bytes -= 512, "a tape of");
     BROKEN(p.tape_bytes -= 512, "tape_bytes");
     BROKEN(p.slot_bytes = 8192, "a slot of 8192");
-    BROKEN(p.tape.segment[TAPE_HEAD].format = TILE_FORMATS, "head: 6 is no format of tiles");
+    BROKEN(p.tape.segment[TAPE_HEAD].format = 15, "head: 15 is no format of tiles");
     BROKEN(p.tape.head_unit = 12, "units of 12");
     BROKEN(p.ring_slots = 9, "a ring of 9 slots");
     BROKEN(p.preload_tiles = 36, "36 tiles");
