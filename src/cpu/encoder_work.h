@@ -59,7 +59,7 @@ struct encoder {
     struct matrix conv_out; /* columns in the order of the last plane */
     unsigned char *conv_out_data;
     float *positions; /* f32 [13, hidden] */
-    float *zeros;     /* f32: a bias that is not there, sums that nothing reads */
+    float *zeros;     /* f32: a bias that is not there */
     float *x;         /* f32 [batch, hidden] residual stream */
     float *projected; /* f32 [batch, 3 hidden] q, k, v */
     uint16_t *rows;   /* bf16 [batch, hidden] inputs of a product */
@@ -108,7 +108,7 @@ void encoder_layers(const struct encoder_turn *t);
 /* c [m, TILE_ROWS] of the worker's scratch = input . 64 rows of w from `first` on. */
 static inline void encoder_tile(const struct encoder_turn *t, const struct matrix *w, int first,
                                 int m, const uint16_t *rows, size_t stride) {
-    const struct tile_input input = { .m = m, .rows = rows, .stride = stride, .sums = t->e->zeros };
+    const struct tile_input input = { .m = m, .rows = rows, .stride = stride };
     tile_product(&t->e->kernels, w, first, PANELS, &input, &t->w->tile, t->w->tile.c);
 }
 

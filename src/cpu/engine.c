@@ -78,6 +78,7 @@ static void place(struct engine *e, struct carver *c) {
     /* An odd number of cache lines: the same columns of many rows fall into all of its sets. */
     e->row_stride += LINE_ELEMENTS;
     e->sums_stride = e->row_stride / BLOCK;
+    e->factors_stride = tile_factors(e->row_stride);
     e->inv = carve(c, half, sizeof(float));
     e->q_scale = carve(c, keys, sizeof(float));
     e->k_scale = carve(c, keys, sizeof(float));
@@ -88,11 +89,11 @@ static void place(struct engine *e, struct carver *c) {
     e->mixed = carve(c, T_CHUNK * (size_t)e->mixed_dim, sizeof(float));
     place_columns(e, c);
     e->rows = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
-    e->rests = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
-    e->sums = carve(c, T_CHUNK * e->sums_stride, sizeof(float));
+    e->seconds = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
+    e->factors = carve(c, T_CHUNK * e->factors_stride, sizeof(float));
     e->gated_rows = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
-    e->gated_rests = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
-    e->gated_sums = carve(c, T_CHUNK * e->sums_stride, sizeof(float));
+    e->gated_seconds = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
+    e->gated_factors = carve(c, T_CHUNK * e->factors_stride, sizeof(float));
     e->queries = carve(c, T_CHUNK * (size_t)e->q_dim, sizeof(uint16_t));
     for (int i = 0; i < thread_pool_size(e->pool); i++)
         place_worker(e, &e->workers[i], c);

@@ -62,7 +62,7 @@ struct engine {
     int mixed_dim;            /* what a mixer makes, the larger kind's */
     int projected_dim;        /* all that a mixer's input is multiplied to, the larger kind's */
     int longest;              /* largest vector that enters a product */
-    bool blocks; /* some product's weights are blocks or codes: vectors need `rests` and `sums` */
+    bool blocks; /* some product's weights are blocks or codes: inputs need `seconds` */
     const struct draft_weights *draft; /* of the engine of a draft layer; NULL: of another */
     const int *taps;  /* [DRAFT_TAPS] layers in front of which runs keep x; NULL: they do not */
     bool hidden_is_x; /* what runs keep of a position is x before the final norm */
@@ -84,12 +84,12 @@ struct engine {
     struct cpu_columns columns;              /* a phase's inputs, when there are several columns */
     struct cpu_vector vectors[MOST_COLUMNS]; /* that it names */
     uint16_t *rows;                          /* bf16 [T_CHUNK, row_stride] inputs of a product */
-    float *sums;                             /* f32 [T_CHUNK, sums_stride], with `blocks` */
-    uint16_t *rests; /* bf16 [T_CHUNK, row_stride] what rounding left of them, likewise */
-    uint16_t *gated_rows, *gated_rests; /* the same for the last product of a layer */
-    float *gated_sums;
+    uint16_t *seconds;                    /* [T_CHUNK, row_stride] with `blocks`: see tile_input */
+    float *factors;                       /* f32 [T_CHUNK, factors_stride], likewise */
+    uint16_t *gated_rows, *gated_seconds; /* the same for the last product of a layer */
+    float *gated_factors;
     uint16_t *queries; /* bf16 [n_kv_heads, T_CHUNK, group, head_dim] */
-    size_t row_stride, sums_stride;
+    size_t row_stride, sums_stride, factors_stride;
     size_t delta_floats;    /* of one worker's delta scratch */
     struct worker *workers; /* [threads] */
     void *memory;

@@ -10,10 +10,10 @@
  *                cache while all vectors pass; sums are added in another order
  *
  * Weights are not rounded below what their file holds: block formats go through as small integers,
- * exact in bf16, and their scales multiply float32 sums. The exception is gemm on AMX, where a sum
- * that has to leave its tile for every scale costs more than a third product: there what a weight
- * is worth becomes the sum of two bf16 values, as exact as vectors are. How vectors are rounded:
- * see cpu_vector. */
+ * and their scales multiply float32 sums. The exception is gemm on AMX, where a sum that has to
+ * leave its tile for every scale costs more than a third product: there what a weight is worth
+ * becomes the sum of two bf16 values, as exact as vectors are. How vectors are rounded: see
+ * cpu_vector for one or a few of them, and tile.h for many. */
 #ifndef REEL_CPU_KERNELS_H
 #define REEL_CPU_KERNELS_H
 
@@ -116,22 +116,37 @@ struct cpu_columns {
 struct gemm {
     int m, n_panels, k_pairs;
     const uint16_t *a;     /* bf16 [m, a_stride] */
-    const uint16_t *rests; /* the same, added to a, or NULL; only with scales or panel_rests, and
-                              only a path that says `both_terms` takes it with scales */
+    const uint16_t *rests; /* the same, added to a, or NULL; only with panel_rests */
     size_t a_stride;
     const uint16_t *panels;
-    const uint16_t *panel_rests; /* the same, added to panels, or NULL; only with rests, without
-                                    scales, and only a path that has split_row takes it: C is then
-                                    the sum of all products but that of both rests */
+    const uint16_t *panel_rests; /* the same, added to panels, or NULL; only a path that has
+                                    split_row takes it: C is then the sum of all products but that
+                                    of both rests */
     size_t panel_stride;         /* from one panel to the next, in uint16_t */
     size_t step_stride;          /* from one pair of k to the next, in uint16_t */
     size_t ahead; /* in uint16_t: how far before its use a step is fetched; 0: it is in cache */
-    const float *scales; /* f32 [k / scale_block, TILE_ROWS], or NULL: no scales */
-    int scale_block;     /* 32 or 16 */
-    const float *mins;   /* f32 [k / BLOCK, TILE_ROWS] or NULL: C += mins . sums */
-    const float *sums;   /* f32 [m, sums_stride] */
-    size_t sums_stride;
-    float *c; /* f32 [m, c_stride] */
+    float *c;     /* f32 [m, c_stride] */
+    size_t c_stride;
+    bool accumulate;
+};
+
+/* C[m, 16 * n_panels] (+)= A . W^T, where both are whole numbers with scales: A has 16 bits and a
+ * scale for each BLOCK of k (round_words), W has 8, a scale for each scale_block and, where there
+ * are minima, one for each BLOCK that is added to all of its weights. Sums of scale_block products
+ * are exact. */
+struct gemm_words {
+    int m, n_panels;
+    int k;            /* a multiple of BLOCK */
+    const int16_t *a; /* [m, a_stride] */
+    size_t a_stride;
+    const float *factors; /* f32 [m, factors_stride]: as round_words gives them */
+    size_t factors_stride;
+    const int16_t *panels; /* as those of struct gemm: whole numbers in the place of bf16 */
+    size_t panel_stride;   /* in int16_t; from one pair of k to the next: 2 * PANEL_LANES */
+    const float *scales;   /* f32 [k / scale_block, TILE_ROWS] */
+    int scale_block;       /* 32 or 16 */
+    const float *mins;     /* f32 [k / BLOCK, TILE_ROWS] or NULL */
+    float *c;              /* f32 [m, c_stride] */
     size_t c_stride;
     bool accumulate;
 };
@@ -162,7 +177,6 @@ struct delta_step {
 
 struct kernels {
     const char *name;
-    bool both_terms; /* gemm with scales takes both terms of A in one call */
     /* y[r] = row r of w . x, for first <= r < last */
     void (*dot_rows[DTYPE_COUNT])(const struct matrix *w, const struct cpu_vector *x, int first,
                                   int last, float *y);
@@ -179,25 +193,30 @@ struct kernels {
     /* Column `column` of x is now v [n], which x->vectors has. */
     void (*spread_column)(const struct cpu_vector *v, int n, struct cpu_columns *x, int column);
     void (*gemm)(const struct gemm *g);
-    /* A row's elements [first, first + n), multiples of BLOCK for block formats, as bf16, with
-     * their scales and minima TILE_ROWS apart. F16 and F32 do not fit bf16: they are the exact
-     * sum of two and three terms, asked for one at a time. */
+    void (*gemm_words)(const struct gemm_words *g);
+    /* A row's elements [first, first + n). F32, F16, BF16: as bf16; what does not fit is the exact
+     * sum of three or two terms, asked for one at a time. Block formats but Q2_K, where first and n
+     * are multiples of BLOCK: as whole numbers of int16_t, with their scales and minima TILE_ROWS
+     * apart. */
     void (*unpack[DTYPE_COUNT])(const unsigned char *row, int first, int n, int term, uint16_t *out,
                                 float *scales, float *mins);
-    /* What a row's weights are worth, from what unpack gives (n elements, scales TILE_ROWS apart
-     * and one for each scale_block, minima or NULL), as the sum of two bf16 values: 17 significant
-     * bits. NULL: gemm takes no panel_rests. row may be codes. */
-    void (*split_row)(const uint16_t *codes, const float *scales, const float *mins, int n,
+    /* What a row's weights are worth, from what unpack gives (n whole numbers, scales TILE_ROWS
+     * apart and one for each scale_block, minima or NULL), as the sum of two bf16 values: 17
+     * significant bits. NULL: gemm takes no panel_rests. row may be codes. */
+    void (*split_row)(const int16_t *codes, const float *scales, const float *mins, int n,
                       int scale_block, uint16_t *row, uint16_t *rest);
     /* dst: n / 2 pairs of 16 lanes from 16 rows of n bf16 (n even), `stride` bytes apart */
     void (*interleave)(const unsigned char *rows, size_t stride, int n, uint16_t *dst);
     void (*round_vector)(const float *x, int n, struct cpu_vector *out);
     void (*round_bf16)(const float *x, int n, uint16_t *out);
-    /* A row of a matrix A as the sum of two bf16 values, and its block sums, or NULL; n need not be
-     * a multiple of BLOCK */
-    void (*round_row)(const float *x, int n, uint16_t *out, uint16_t *rest, float *sums);
-    /* Their sum, as float32: exact. */
-    void (*join_row)(const uint16_t *row, const uint16_t *rest, int n, float *out);
+    /* n values, which need not be a multiple of BLOCK, as the sum of two bf16 values: 16
+     * significant bits. */
+    void (*round_row)(const float *x, int n, uint16_t *out, uint16_t *rest);
+    /* The same as whole numbers, of up to 32,767 for the largest of BLOCK values, zero-filled up to
+     * whole blocks; of each block factors has what 1 is worth and what the sum of all is worth. */
+    void (*round_words)(const float *x, int n, int16_t *words, float *factors);
+    /* What they are worth, as float32; n is a multiple of BLOCK. */
+    void (*join_words)(const int16_t *words, const float *factors, int n, float *out);
     void (*norm)(const float *x, const float *weight, int n, float eps, float *out);
     void (*rope)(float *head, int head_dim, const float *cos, const float *sin);
     void (*swiglu)(const float *gate, const float *up, int n, float *out);

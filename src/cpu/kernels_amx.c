@@ -1,8 +1,7 @@
 /* Many vectors: a panel is already what a B tile holds, 16 pairs of k by 16 lanes. Two A tiles (32
  * vectors) meet two B tiles (two panels) in four accumulators, which stay in their tiles for as
- * many steps of K as there are. What does not fill tiles - the last steps of K - and sums with
- * scales go to AVX-512. How many vectors there are does not decide, so that a vector's bits do not
- * depend on how many others it comes with. */
+ * many steps of K as there are. What does not fill tiles goes to AVX-512. How many vectors there
+ * are does not decide, so that a vector's bits do not depend on how many others it comes with. */
 #include "cpu/kernels_amx.h"
 
 #include "cpu/kernels_avx512_panels.h"
@@ -122,7 +121,7 @@ static void two_by_two(const struct pair_of_tiles *p, int k, int last) {
 }
 
 static void gemm(const struct gemm *g) {
-    if (g->n_panels % 2 != 0 || g->k_pairs % PAIRS != 0 || g->k_pairs == 0 || g->scales) {
+    if (g->n_panels % 2 != 0 || g->k_pairs % PAIRS != 0 || g->k_pairs == 0) {
         kernels_avx512.gemm(g);
         return;
     }
@@ -152,12 +151,11 @@ static void split(__m512 value, uint16_t *row, uint16_t *rest) {
                         (__m256i)_mm512_cvtneps_pbh(_mm512_sub_ps(value, back)));
 }
 
-static void split_row(const uint16_t *codes, const float *scales, const float *mins, int n,
+static void split_row(const int16_t *codes, const float *scales, const float *mins, int n,
                       int scale_block, uint16_t *row, uint16_t *rest) {
     for (int i = 0; i < n; i += ROWS) {
         const __m256i narrow = _mm256_loadu_si256((const __m256i *)(const void *)(codes + i));
-        const __m512 code =
-            _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16));
+        const __m512 code = _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(narrow));
         const __m512 scale = _mm512_set1_ps(scales[(size_t)(i / scale_block) * TILE_ROWS]);
         const __m512 min = _mm512_set1_ps(mins ? mins[(size_t)(i / BLOCK) * TILE_ROWS] : 0.0f);
         split(_mm512_fmadd_ps(code, scale, min), row + i, rest + i);

@@ -90,6 +90,20 @@ static inline __attribute__((always_inline)) void step_lookup(const int8_t *name
         _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)names));
     _mm256_storeu_si256((__m256i *)(void *)q, _mm256_shuffle_epi8(table, at));
 }
+#define HAVE_V_LARGEST
+static inline __attribute__((always_inline)) int32_t v_largest_whole(vi v) {
+    __m128i m =
+        _mm_max_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
+}
+
+#define HAVE_V_DOT_WORDS
+static inline __attribute__((always_inline)) vi v_dot_words(vi sum, vi a, vi b) {
+    return sum + (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+}
+#define WORDS_ROWS   6
+#define WORDS_PANELS 1
 #include "cpu/kernels_body.h"
 
 #include "cpu/kernels_avx2_blocks.h"
@@ -98,10 +112,7 @@ static inline __attribute__((always_inline)) void step_lookup(const int8_t *name
  *
  * body_gemm widens bf16 in its inner loop, for every six products anew. Here pieces of the panels
  * and of A are widened once into the first-level cache, and the inner loop is products and loads.
- * Every sum has body_gemm's order: along K from zero, then what C holds.
- *
- * Blocks are widened to what their weights are worth in float32, and rows of A to both of their
- * terms: one product where integers and scales apart would take two and a multiplication. */
+ * Every sum has body_gemm's order: along K from zero, then what C holds. */
 
 enum {
     ROWS = 6,     /* of A in registers together */
@@ -132,31 +143,6 @@ static void widen_panels(const struct gemm *g, int panel, int panels, int first,
         }
 }
 
-/* The same of a panel with scales; first is a multiple of the blocks'. */
-static void widen_blocks(const struct gemm *g, int panel, int panels, int first, int n,
-                         struct wide *w) {
-    const int pairs_of_scale = g->scale_block / 2;
-    for (int p = 0; p < panels; p++)
-        for (int i = 0; i < n; i++) {
-            const uint16_t *pairs = g->panels + (size_t)(panel + p) * g->panel_stride +
-                                    (size_t)(first + i) * g->step_stride;
-            const size_t lanes = (size_t)(panel + p) * PANEL_LANES;
-            const float *scales =
-                g->scales + (size_t)((first + i) / pairs_of_scale) * TILE_ROWS + lanes;
-            const size_t block = (size_t)(first + i) / (BLOCK / 2);
-            for (int v = 0; v < PANEL_LANES / LANES; v++) {
-                const vf scale = v_load(scales + LANES * v);
-                const vf min =
-                    g->mins ? v_load(g->mins + block * TILE_ROWS + lanes + LANES * v) : v_set(0);
-                vu pair;
-                memcpy(&pair, pairs + 2 * LANES * v, sizeof pair);
-                v_store(w->panels[p][2 * i] + LANES * v, v_fma((vf)(pair << 16), scale, min));
-                v_store(w->panels[p][2 * i + 1] + LANES * v,
-                        v_fma((vf)(pair & 0xffff0000u), scale, min));
-            }
-        }
-}
-
 static void widen_rows(const struct gemm *g, int m, int rows, int first, int n, struct wide *w) {
     for (int r = 0; r < rows; r++) {
         const uint16_t *a = g->a + (size_t)(m + r) * g->a_stride + 2 * (size_t)first;
@@ -165,10 +151,6 @@ static void widen_rows(const struct gemm *g, int m, int rows, int first, int n, 
             v_store(w->rows[r] + i, v_from_bf16(a + i));
         for (; i < 2 * n; i++)
             w->rows[r][i] = bf16_to_f32(a[i]);
-        if (!g->rests) continue;
-        const uint16_t *rest = g->rests + (size_t)(m + r) * g->a_stride + 2 * (size_t)first;
-        for (i = 0; i < 2 * n; i += LANES) /* blocks: whole vectors */
-            v_store(w->rows[r] + i, v_load(w->rows[r] + i) + v_from_bf16(rest + i));
     }
 }
 
@@ -248,10 +230,7 @@ static void gemm_tile(const struct gemm *g, int m, int rows, int panel, int pane
     for (int k = 0; k < g->k_pairs; k += PIECE_K / 2) {
         const int n = g->k_pairs - k < PIECE_K / 2 ? g->k_pairs - k : PIECE_K / 2;
         const bool last = k + n == g->k_pairs;
-        if (g->scales)
-            widen_blocks(g, panel, panels, k, n, w);
-        else
-            widen_panels(g, panel, panels, k, n, w);
+        widen_panels(g, panel, panels, k, n, w);
         for (int r = 0; r < rows; r += ROWS) {
             const int some = rows - r < ROWS ? rows - r : ROWS;
             float *c = g->c + (size_t)(m + r) * g->c_stride + (size_t)panel * PANEL_LANES;
@@ -311,7 +290,7 @@ static void interleave(const unsigned char *rows, size_t stride, int n, uint16_t
 
 static void gemm(const struct gemm *g) {
     struct wide w;
-    if (!g->scales && g->m < ROWS) {
+    if (g->m < ROWS) {
         body_gemm(g);
         return;
     }
@@ -323,7 +302,6 @@ static void gemm(const struct gemm *g) {
 
 const struct kernels kernels_avx2 = {
     .name = "avx2",
-    .both_terms = true,
     .dot_rows = { DTYPE_LIST(DOT_ROWS_ENTRY) },
     .dot_columns = { DTYPE_LIST(DOT_COLUMNS_ENTRY) },
     .unpack = { DTYPE_LIST(BODY_UNPACK_ENTRY) },

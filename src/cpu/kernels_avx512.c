@@ -1,7 +1,7 @@
-/* AVX-512 with BF16, VBMI and VNNI. One vector or a few meet block formats as whole numbers. For
- * many, block formats become bf16 by table look-up: a byte permutation spreads the packed quants
- * over 16-bit lanes, and a word permutation with the quant as index (it ignores all but the low 5
- * bits, so nothing needs masking) turns each into its bf16 value. */
+/* AVX-512 with BF16, VBMI and VNNI. Block formats go through as whole numbers. For many vectors
+ * they become words by table look-up: a byte permutation spreads the packed quants over 16-bit
+ * lanes, and a word permutation with the quant as index (it ignores all but the low 5 bits, so
+ * nothing needs masking) turns each into its value. */
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -64,6 +64,17 @@ static inline __attribute__((always_inline)) void step_lookup(const int8_t *name
         _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)names));
     _mm256_storeu_si256((__m256i *)(void *)q, _mm256_shuffle_epi8(table, at));
 }
+#define HAVE_V_LARGEST
+static inline __attribute__((always_inline)) int32_t v_largest_whole(vi v) {
+    return _mm512_reduce_max_epi32((__m512i)v);
+}
+
+#define HAVE_V_DOT_WORDS
+static inline __attribute__((always_inline)) vi v_dot_words(vi sum, vi a, vi b) {
+    return (vi)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+}
+#define WORDS_ROWS   6
+#define WORDS_PANELS 2
 #include "cpu/kernels_body.h"
 
 ALWAYS_INLINE __m512 dot(__m512 sum, __m512i a, __m512i b) {
@@ -191,29 +202,21 @@ struct pair {
 /* Constants of a row's loop. */
 struct pair_tables {
     __m512i spread;     /* byte indices: quants of A and B into words */
-    __m512i values;     /* bf16 of quants 0 to 15, twice */
+    __m512i values;     /* of quants 0 to 15, twice */
     __m512i values_set; /* of quants 16 to 31, twice: those with a fifth bit */
     __mmask64 used;     /* bytes of both blocks */
 };
-
-/* A small integer as bf16. */
-ALWAYS_INLINE uint16_t bf16_of(int q) {
-    float value = (float)q;
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (uint16_t)(bits >> 16);
-}
 
 ALWAYS_INLINE struct pair_tables pair_tables(enum dtype type) {
     const struct block_layout f = block_layout(type);
     const int over = f.over;
     struct pair_tables t;
     uint8_t spread[64] = { 0 };
-    uint16_t values[32], set[32];
+    int16_t values[32], set[32];
     for (int i = 0; i < 32; i++) {
         spread[2 * i] = (uint8_t)(f.codes + (i & 15) + (i < 16 ? 0 : f.bytes));
-        values[i] = bf16_of((i & 15) - over);
-        set[i] = bf16_of((i & 15) + 16 - over);
+        values[i] = (int16_t)((i & 15) - over);
+        set[i] = (int16_t)((i & 15) + 16 - over);
     }
     t.spread = load(spread);
     t.values = load(values);
@@ -222,10 +225,11 @@ ALWAYS_INLINE struct pair_tables pair_tables(enum dtype type) {
     return t;
 }
 
-ALWAYS_INLINE __m512i bytes_to_bf16(const unsigned char *low, const unsigned char *high) {
-    __m512 a = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)low)));
-    __m512 b = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)high)));
-    return (__m512i)_mm512_cvtne2ps_pbh(b, a);
+/* 16 bytes of a block and 16 of the next one. */
+ALWAYS_INLINE __m512i bytes_to_words(const unsigned char *low, const unsigned char *high) {
+    return _mm512_cvtepi8_epi16(
+        _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)low)),
+                                _mm_loadu_si128((const void *)high), 1));
 }
 
 /* Broadcasts come from the load units and leave the shuffle units, which everything below needs,
@@ -241,8 +245,8 @@ ALWAYS_INLINE struct pair load_pair(enum dtype type, const struct pair_tables *t
     const struct block_layout f = block_layout(type);
     struct pair out = { .header = pair_header(p, f.bytes) };
     if (type == DTYPE_Q8_0) {
-        out.low = bytes_to_bf16(p + 2, p + 36);
-        out.high = bytes_to_bf16(p + 18, p + 52);
+        out.low = bytes_to_words(p + 2, p + 36);
+        out.high = bytes_to_words(p + 18, p + 52);
         return out;
     }
     __m512i low = _mm512_permutexvar_epi8(t->spread, _mm512_maskz_loadu_epi8(t->used, p));
@@ -259,7 +263,7 @@ ALWAYS_INLINE struct pair load_pair(enum dtype type, const struct pair_tables *t
 }
 
 ALWAYS_INLINE void unpack_pairs(enum dtype type, const unsigned char *row, int first, int n,
-                                uint16_t *out, float *scales, float *mins) {
+                                int16_t *out, float *scales, float *mins) {
     const struct pair_tables tables = pair_tables(type);
     const size_t distance = (size_t)block_layout(type).bytes;
     int b = 0;
@@ -278,7 +282,7 @@ ALWAYS_INLINE void unpack_pairs(enum dtype type, const unsigned char *row, int f
         min[TILE_ROWS] = header[9];
     }
     if (b < n / BLOCK)
-        body_unpack_blocks(type, row, first + b * BLOCK, BLOCK, 0, out + b * BLOCK,
+        body_unpack_blocks(type, row, first + b * BLOCK, BLOCK, out + b * BLOCK,
                            scales + (size_t)b * TILE_ROWS, mins + (size_t)b * TILE_ROWS);
 }
 
@@ -286,7 +290,7 @@ ALWAYS_INLINE void unpack_pairs(enum dtype type, const unsigned char *row, int f
     static void unpack_##name(const unsigned char *row, int first, int n, int term, uint16_t *out, \
                               float *scales, float *mins) {                                        \
         (void)term;                                                                                \
-        unpack_pairs(type, row, first, n, out, scales, mins);                                      \
+        unpack_pairs(type, row, first, n, (int16_t *)out, scales, mins);                           \
     }
 UNPACK(q8_0, DTYPE_Q8_0)
 UNPACK(q4_0, DTYPE_Q4_0)
@@ -347,61 +351,34 @@ ALWAYS_INLINE void gemm_block(const struct gemm *g, int m, int panel, const int 
     const uint16_t *b = g->panels + (size_t)panel * g->panel_stride;
     const uint16_t *a = g->a + (size_t)m * g->a_stride;
     float *c = g->c + (size_t)m * g->c_stride + panel * PANEL_LANES;
-    const int steps = g->scales ? g->scale_block / 2 : g->k_pairs;
     __m512 sum[6][4];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int p = 0; p < panels; p++)
-            sum[r][p] = g->accumulate && !g->scales
+            sum[r][p] = g->accumulate
                             ? _mm512_loadu_ps(c + (size_t)r * g->c_stride + p * PANEL_LANES)
                             : _mm512_setzero_ps();
-    for (int k = 0; k < g->k_pairs; k += steps) {
-        for (int s = k; s < k + steps; s++) {
-            __m512i w[4];
+    for (int s = 0; s < g->k_pairs; s++) {
+        __m512i w[4];
+#pragma GCC unroll 4
+        for (int p = 0; p < panels; p++)
+            w[p] = load(b + (size_t)p * g->panel_stride + (size_t)s * g->step_stride);
+        if (g->ahead)
 #pragma GCC unroll 4
             for (int p = 0; p < panels; p++)
-                w[p] = load(b + (size_t)p * g->panel_stride + (size_t)s * g->step_stride);
-            if (g->ahead)
-#pragma GCC unroll 4
-                for (int p = 0; p < panels; p++)
-                    __builtin_prefetch(b + (size_t)p * g->panel_stride +
-                                       (size_t)s * g->step_stride + g->ahead);
+                __builtin_prefetch(b + (size_t)p * g->panel_stride + (size_t)s * g->step_stride +
+                                   g->ahead);
 #pragma GCC unroll 8
-            for (int r = 0; r < rows; r++) {
-                int pair;
-                memcpy(&pair, a + (size_t)r * g->a_stride + 2 * (size_t)s, sizeof pair);
-                __m512i x = _mm512_set1_epi32(pair);
+        for (int r = 0; r < rows; r++) {
+            int pair;
+            memcpy(&pair, a + (size_t)r * g->a_stride + 2 * (size_t)s, sizeof pair);
+            __m512i x = _mm512_set1_epi32(pair);
 #pragma GCC unroll 4
-                for (int p = 0; p < panels; p++)
-                    sum[r][p] = dot(sum[r][p], w[p], x);
-            }
-        }
-        if (!g->scales) break;
-        const bool first = k == 0 && !g->accumulate, with_min = g->mins && k % (BLOCK / 2) == 0;
-        const float *scales = g->scales + (size_t)(k / steps) * TILE_ROWS + panel * PANEL_LANES;
-        const size_t block = (size_t)k / (BLOCK / 2);
-        const float *mins =
-            with_min ? g->mins + block * TILE_ROWS + panel * PANEL_LANES : g->scales;
-#pragma GCC unroll 4
-        for (int p = 0; p < panels; p++) {
-            __m512 scale = _mm512_loadu_ps(scales + p * PANEL_LANES);
-            __m512 min = _mm512_loadu_ps(mins + p * PANEL_LANES);
-#pragma GCC unroll 8
-            for (int r = 0; r < rows; r++) {
-                float *to = c + (size_t)r * g->c_stride + p * PANEL_LANES;
-                __m512 total = first ? _mm512_setzero_ps() : _mm512_loadu_ps(to);
-                total = _mm512_fmadd_ps(sum[r][p], scale, total);
-                if (with_min)
-                    total = _mm512_fmadd_ps(
-                        min, _mm512_set1_ps(g->sums[(size_t)(m + r) * g->sums_stride + block]),
-                        total);
-                _mm512_storeu_ps(to, total);
-                sum[r][p] = _mm512_setzero_ps();
-            }
+            for (int p = 0; p < panels; p++)
+                sum[r][p] = dot(sum[r][p], w[p], x);
         }
     }
-    if (g->scales) return;
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
@@ -549,10 +526,13 @@ const struct kernels kernels_avx512 = {
                 [DTYPE_NVFP4] = body_unpack_DTYPE_NVFP4 },
     .interleave = interleave,
     .gemm = gemm,
+    .gemm_words = body_gemm_words,
     .round_vector = round_vector,
     .round_bf16 = body_round_bf16,
     .spread_column = spread_column,
     .round_row = body_round_row,
+    .round_words = body_round_words,
+    .join_words = body_join_words,
     .norm = body_norm,
     .rope = body_rope,
     .swiglu = body_swiglu,

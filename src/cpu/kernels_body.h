@@ -73,6 +73,21 @@ ALWAYS_INLINE float v_largest(vf v) {
     return best;
 }
 
+/* The largest of magnitudes; NaN where there is one, as its bits are larger than all others. */
+ALWAYS_INLINE float v_largest_bits(vi magnitudes) {
+#ifdef HAVE_V_LARGEST
+    const int32_t best = v_largest_whole(magnitudes);
+#else
+    int32_t best = magnitudes[0];
+#pragma GCC unroll 16
+    for (int i = 1; i < LANES; i++)
+        if (magnitudes[i] > best) best = magnitudes[i];
+#endif
+    float out;
+    memcpy(&out, &best, sizeof out);
+    return out;
+}
+
 /* exp to about 2 ulp: 2^n times a polynomial on [-ln2/2, ln2/2] (coefficients: Cephes expf). Below
  * -87 the result is 0, above 88 infinity; NaN passes. */
 ALWAYS_INLINE vf v_exp(vf x) {
@@ -127,24 +142,56 @@ ALWAYS_INLINE vf body_split(vf x, uint16_t *high, uint16_t *rest) {
     return rounded + v_from_bf16(rest);
 }
 
-BODY void body_round_row(const float *x, int n, uint16_t *out, uint16_t *rest, float *sums) {
-    if (!sums && n % LANES == 0) {
-        for (int i = 0; i < n; i += LANES)
-            (void)body_split(v_load(x + i), out + i, rest + i);
-        return;
+BODY void body_round_row(const float *x, int n, uint16_t *out, uint16_t *rest) {
+    int i = 0;
+    for (; i + LANES <= n; i += LANES)
+        (void)body_split(v_load(x + i), out + i, rest + i);
+    for (; i < n; i++) {
+        out[i] = bf16_from_f32(x[i]);
+        rest[i] = bf16_from_f32(x[i] - bf16_to_f32(out[i]));
     }
-    for (int b = 0; b * BLOCK < n; b++) {
-        vf total = { 0 };
-        int i = b * BLOCK, end = i + BLOCK < n ? i + BLOCK : n;
-        for (; i + LANES <= end; i += LANES)
-            total += body_split(v_load(x + i), out + i, rest + i);
-        float sum = v_sum(total);
-        for (; i < end; i++) {
-            out[i] = bf16_from_f32(x[i]);
-            rest[i] = bf16_from_f32(x[i] - bf16_to_f32(out[i]));
-            sum += bf16_to_f32(out[i]) + bf16_to_f32(rest[i]);
-        }
-        if (sums) sums[b] = sum;
+}
+
+/* One block. A value that is no number leaves a scale that is none. */
+ALWAYS_INLINE void body_round_block(const float *x, int16_t *words, float *factors) {
+    enum { MOST = 32767 };
+    const float shifter = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    vi bits = { 0 }, total = { 0 };
+#pragma GCC unroll 8
+    for (int i = 0; i < BLOCK; i += LANES) {
+        const vi own = (vi)v_load(x + i) & 0x7fffffff, larger = own > bits;
+        bits = (own & larger) | (bits & ~larger);
+    }
+    const float most = v_largest_bits(bits), bound = most < 0x1p-100f ? 0x1p-100f : most;
+    const vf inverse = v_set(MOST / bound);
+#pragma GCC unroll 8
+    for (int i = 0; i < BLOCK; i += LANES) {
+        const vi whole = (vi)(v_load(x + i) * inverse + shifter) - 0x4b400000;
+        const vs narrow = __builtin_convertvector(whole, vs);
+        memcpy(words + i, &narrow, sizeof narrow);
+        total += whole;
+    }
+    const float sum = v_sum(__builtin_convertvector(total, vf)); /* exact: below 2^24 */
+    factors[0] = bound / MOST;
+    factors[1] = sum * factors[0];
+}
+
+BODY void body_round_words(const float *x, int n, int16_t *words, float *factors) {
+    int i = 0;
+    for (; i + BLOCK <= n; i += BLOCK)
+        body_round_block(x + i, words + i, factors + 2 * (i / BLOCK));
+    if (i == n) return;
+    float rest[BLOCK] = { 0 };
+    memcpy(rest, x + i, (size_t)(n - i) * sizeof *rest);
+    body_round_block(rest, words + i, factors + 2 * (i / BLOCK));
+}
+
+BODY void body_join_words(const int16_t *words, const float *factors, int n, float *out) {
+    for (int i = 0; i < n; i += LANES) {
+        vs narrow;
+        memcpy(&narrow, words + i, sizeof narrow);
+        v_store(out + i, __builtin_convertvector(__builtin_convertvector(narrow, vi), vf) *
+                             factors[2 * (i / BLOCK)]);
     }
 }
 
@@ -385,19 +432,16 @@ ALWAYS_INLINE uint16_t body_term(float x, int term) {
 }
 
 ALWAYS_INLINE void body_unpack_blocks(enum dtype type, const unsigned char *row, int first, int n,
-                                      int term, uint16_t *out, float *scales, float *mins) {
+                                      int16_t *out, float *scales, float *mins) {
     for (int b = 0; b < n / BLOCK; b++) {
         struct block block;
         block_unpack(type, row, first / BLOCK + b, &block);
-        if (type == DTYPE_Q2_K) {
-            for (int i = 0; i < BLOCK; i++)
-                out[b * BLOCK + i] =
-                    body_term(block.scale[i / 16] * (float)block.q[i] + block.min[i / 16], term);
-            continue;
-        }
+#pragma GCC unroll 8
         for (int i = 0; i < BLOCK; i += LANES) {
-            vh h = __builtin_convertvector((vu)v_from_i8(block.q + i) >> 16, vh);
-            memcpy(out + b * BLOCK + i, &h, sizeof h);
+            vb narrow;
+            memcpy(&narrow, block.q + i, sizeof narrow);
+            const vs wide = __builtin_convertvector(narrow, vs);
+            memcpy(out + b * BLOCK + i, &wide, sizeof wide);
         }
         if (block_halves(type)) {
             scales[(size_t)(2 * b) * TILE_ROWS] = block.scale[0];
@@ -420,7 +464,7 @@ ALWAYS_INLINE void body_unpack_plain(enum dtype type, const unsigned char *row, 
                                  uint16_t *out, float *scales, float *mins) {                      \
         (void)scales, (void)mins, (void)term;                                                      \
         if (block_format(type))                                                                    \
-            body_unpack_blocks(type, row, first, n, term, out, scales, mins);                      \
+            body_unpack_blocks(type, row, first, n, (int16_t *)out, scales, mins);                 \
         else if (type == DTYPE_BF16)                                                               \
             memcpy(out, row + 2 * (size_t)first, 2 * (size_t)n);                                   \
         else                                                                                       \
@@ -443,64 +487,39 @@ ALWAYS_INLINE void body_gemm_rows(const struct gemm *g, int m, int panel, const 
     const uint16_t *b = g->panels + (size_t)panel * g->panel_stride;
     const uint16_t *a = g->a + (size_t)m * g->a_stride;
     float *c = g->c + (size_t)m * g->c_stride + panel * PANEL_LANES;
-    const int steps = g->scales ? g->scale_block / 2 : g->k_pairs;
-    vf total[GEMM_ROWS][PANEL_VECTORS];
+    vf sum[GEMM_ROWS][PANEL_VECTORS];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < PANEL_VECTORS; v++)
-            total[r][v] =
-                g->accumulate ? v_load(c + (size_t)r * g->c_stride + v * LANES) : v_set(0);
-    for (int k = 0; k < g->k_pairs; k += steps) {
-        vf sum[GEMM_ROWS][PANEL_VECTORS];
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-            for (int v = 0; v < PANEL_VECTORS; v++)
-                sum[r][v] = v_set(0);
-        for (int s = k; s < k + steps; s++) {
-            const uint16_t *pairs = b + (size_t)s * g->step_stride;
-            if (g->ahead) __builtin_prefetch(pairs + g->ahead);
-            vf even[PANEL_VECTORS], odd[PANEL_VECTORS];
-#pragma GCC unroll 4
-            for (int v = 0; v < PANEL_VECTORS; v++) {
-                vu pair;
-                memcpy(&pair, pairs + 2 * LANES * v, sizeof pair);
-                even[v] = (vf)(pair << 16);
-                odd[v] = (vf)(pair & 0xffff0000u);
-            }
-#pragma GCC unroll 8
-            for (int r = 0; r < rows; r++) {
-                vf x = v_set(bf16_to_f32(a[(size_t)r * g->a_stride + 2 * (size_t)s]));
-                vf y = v_set(bf16_to_f32(a[(size_t)r * g->a_stride + 2 * (size_t)s + 1]));
-#pragma GCC unroll 4
-                for (int v = 0; v < PANEL_VECTORS; v++)
-                    sum[r][v] = v_fma(odd[v], y, v_fma(even[v], x, sum[r][v]));
-            }
-        }
+            sum[r][v] = v_set(0);
+    for (int s = 0; s < g->k_pairs; s++) {
+        const uint16_t *pairs = b + (size_t)s * g->step_stride;
+        if (g->ahead) __builtin_prefetch(pairs + g->ahead);
+        vf even[PANEL_VECTORS], odd[PANEL_VECTORS];
 #pragma GCC unroll 4
         for (int v = 0; v < PANEL_VECTORS; v++) {
-            size_t at = (size_t)(panel * PANEL_LANES + v * LANES);
-            vf scale = v_set(1), min = v_set(0);
-            if (g->scales) scale = v_load(g->scales + (size_t)(k / steps) * TILE_ROWS + at);
-            bool with_min = g->mins && k % (BLOCK / 2) == 0;
-            if (with_min) min = v_load(g->mins + (size_t)(k / (BLOCK / 2)) * TILE_ROWS + at);
+            vu pair;
+            memcpy(&pair, pairs + 2 * LANES * v, sizeof pair);
+            even[v] = (vf)(pair << 16);
+            odd[v] = (vf)(pair & 0xffff0000u);
+        }
 #pragma GCC unroll 8
-            for (int r = 0; r < rows; r++) {
-                total[r][v] = v_fma(sum[r][v], scale, total[r][v]);
-                if (with_min)
-                    total[r][v] = v_fma(
-                        min,
-                        v_set(g->sums[(size_t)(m + r) * g->sums_stride + (size_t)k / (BLOCK / 2)]),
-                        total[r][v]);
-            }
+        for (int r = 0; r < rows; r++) {
+            vf x = v_set(bf16_to_f32(a[(size_t)r * g->a_stride + 2 * (size_t)s]));
+            vf y = v_set(bf16_to_f32(a[(size_t)r * g->a_stride + 2 * (size_t)s + 1]));
+#pragma GCC unroll 4
+            for (int v = 0; v < PANEL_VECTORS; v++)
+                sum[r][v] = v_fma(odd[v], y, v_fma(even[v], x, sum[r][v]));
         }
     }
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (int v = 0; v < PANEL_VECTORS; v++)
-            v_store(c + (size_t)r * g->c_stride + v * LANES, total[r][v]);
+        for (int v = 0; v < PANEL_VECTORS; v++) {
+            float *to = c + (size_t)r * g->c_stride + v * LANES;
+            v_store(to, g->accumulate ? v_load(to) + sum[r][v] : sum[r][v]);
+        }
 }
 
 BODY void body_gemm(const struct gemm *g) {
@@ -515,13 +534,15 @@ BODY void body_gemm(const struct gemm *g) {
 
 #include "cpu/kernels_body_audio.h"
 #include "cpu/kernels_body_delta.h"
+#include "cpu/kernels_body_words.h"
 
 /* Entries of a table. */
 #define BODY_DOT_ENTRY(type, text, elements, bytes)    [type] = body_dot_rows_##type,
 #define BODY_UNPACK_ENTRY(type, text, elements, bytes) [type] = body_unpack_##type,
 #define BODY_VECTORS                                   .round_vector = body_round_vector, .spread_column = body_spread_column
 #define BODY_ELEMENTWISE                                                                           \
-    .round_bf16 = body_round_bf16, .round_row = body_round_row, .norm = body_norm,                 \
+    .gemm_words = body_gemm_words, .round_bf16 = body_round_bf16, .round_row = body_round_row,     \
+    .round_words = body_round_words, .join_words = body_join_words, .norm = body_norm,             \
     .rope = body_rope, .swiglu = body_swiglu, .add = body_add, .scale = body_scale,                \
     .softmax = body_softmax, .softmax_scaled = body_softmax_scaled, BODY_DELTA, BODY_AUDIO,        \
     BODY_PLANES

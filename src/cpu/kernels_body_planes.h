@@ -614,14 +614,6 @@ BODY void body_planes_widen(const struct matrix *w, int r, int first, int n, flo
     }
 }
 
-BODY void body_join_row(const uint16_t *row, const uint16_t *rest, int n, float *out) {
-    int i = 0;
-    for (; i + LANES <= n; i += LANES)
-        v_store(out + i, v_from_bf16(row + i) + v_from_bf16(rest + i));
-    for (; i < n; i++)
-        out[i] = bf16_to_f32(row[i]) + bf16_to_f32(rest[i]);
-}
-
 /* ---- codes of a KV cache ---- */
 
 /* The upper half of a float32 that has no more bits. */
@@ -641,4 +633,4 @@ BODY void body_widen_kv(enum kv_form form, const uint8_t *codes, size_t n, uint1
 
 #define BODY_PLANES                                                                                \
     .planes_rows = body_planes_rows, .planes_columns = body_planes_columns,                        \
-    .planes_widen = body_planes_widen, .widen_kv = body_widen_kv, .join_row = body_join_row
+    .planes_widen = body_planes_widen, .widen_kv = body_widen_kv

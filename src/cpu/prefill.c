@@ -33,20 +33,10 @@ static bool take_positions(const struct prefill *f, struct piece *p) {
     return i >= 0;
 }
 
-/* values [n] as input of a product. */
-static void round_row(const struct engine *e, const float *values, int n, uint16_t *row,
-                      uint16_t *rest, float *sums) {
-    /* Where weights are split nothing is left that sums would serve. */
-    if (e->blocks)
-        e->kernels.round_row(values, n, row, rest, e->kernels.split_row ? NULL : sums);
-    else
-        e->kernels.round_bf16(values, n, row);
-    if (n & 1) row[n] = rest[n] = 0;
-}
-
 static void set_row(const struct engine *e, int i, const float *values, int n) {
     const size_t at = (size_t)i * e->row_stride;
-    round_row(e, values, n, e->rows + at, e->rests + at, e->sums + (size_t)i * e->sums_stride);
+    tile_round(&e->kernels, e->blocks, values, n, e->rows + at, e->seconds + at,
+               e->factors + (size_t)i * e->factors_stride);
 }
 
 /* rows = norm(x); layer: x is its input; or NULL */
@@ -64,22 +54,23 @@ static void norm_rows(const struct prefill *f, const float *weight,
 }
 
 static struct tile_input input_of(const struct prefill *f, const uint16_t *rows,
-                                  const uint16_t *rests, const float *sums) {
-    const size_t at = (size_t)f->from * f->e->row_stride;
+                                  const uint16_t *seconds, const float *factors) {
+    const struct engine *e = f->e;
+    const size_t at = (size_t)f->from * e->row_stride;
     return (struct tile_input){ .m = rows_of(f),
                                 .rows = rows + at,
-                                .stride = f->e->row_stride,
-                                .rests = rests + at,
-                                .sums = sums + (size_t)f->from * f->e->sums_stride,
-                                .sums_stride = f->e->sums_stride };
+                                .stride = e->row_stride,
+                                .seconds = seconds + at,
+                                .factors = factors + (size_t)f->from * e->factors_stride,
+                                .factors_stride = e->factors_stride };
 }
 
 static struct tile_input input_rows(const struct prefill *f) {
-    return input_of(f, f->e->rows, f->e->rests, f->e->sums);
+    return input_of(f, f->e->rows, f->e->seconds, f->e->factors);
 }
 
 static struct tile_input input_gated(const struct prefill *f) {
-    return input_of(f, f->e->gated_rows, f->e->gated_rests, f->e->gated_sums);
+    return input_of(f, f->e->gated_rows, f->e->gated_seconds, f->e->gated_factors);
 }
 
 static int tiles_of(int rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
@@ -142,7 +133,7 @@ static void multiply_into_x(const struct prefill *f, const struct matrix *m,
 }
 
 /* Half a tile of gate rows beside half a tile of up rows. A block of the result is finished at
- * once, with its sum, and goes to `gated_rows`: `rows` is still being read. */
+ * once and goes to `gated_rows`: `rows` is still being read. */
 static void multiply_gated(const struct prefill *f, const struct layer_weights *layer) {
     enum { HALF = TILE_ROWS / 2 };
     const struct engine *e = f->e;
@@ -157,9 +148,9 @@ static void multiply_gated(const struct prefill *f, const struct layer_weights *
         for (int j = 0; j < input.m; j++) {
             float *row = c + (size_t)j * TILE_ROWS;
             const size_t to = (size_t)(f->from + j), at = to * e->row_stride + (size_t)first;
-            uint16_t *out = e->gated_rows + at, *rest = e->gated_rests + at;
             e->kernels.swiglu(row, row + HALF, n, row);
-            round_row(e, row, n, out, rest, e->gated_sums + to * e->sums_stride + first / BLOCK);
+            tile_round(&e->kernels, e->blocks, row, n, e->gated_rows + at, e->gated_seconds + at,
+                       e->gated_factors + to * e->factors_stride + tile_factors((size_t)first));
         }
     }
 }

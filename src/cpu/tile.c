@@ -30,6 +30,27 @@ void tile_scratch_place(struct tile_scratch *s, float *memory) {
     s->c = s->wide + WIDE_FLOATS;
 }
 
+static int whole_blocks(int n) { return (n + BLOCK - 1) / BLOCK * BLOCK; }
+
+void tile_round(const struct kernels *kernels, bool blocks, const float *values, int n,
+                uint16_t *row, uint16_t *seconds, float *factors) {
+    if (blocks && kernels->split_row) {
+        const size_t rest = (size_t)(whole_blocks(n) - n) * sizeof *row;
+        kernels->round_row(values, n, row, seconds);
+        memset(row + n, 0, rest);
+        memset(seconds + n, 0, rest);
+        return;
+    }
+    kernels->round_bf16(values, n, row);
+    if (n & 1) row[n] = 0;
+    if (blocks) kernels->round_words(values, n, (int16_t *)seconds, factors);
+}
+
+/* Weights that are float32 in products: those of planes, and Q2_K, whose minima change every 16
+ * elements. Block formats but that one are whole numbers. */
+static bool is_wide(const struct matrix *w) { return w->planes || w->dtype == DTYPE_Q2_K; }
+static bool is_words(const struct matrix *w) { return !is_wide(w) && block_format(w->dtype); }
+
 /* Elements [k, k + n) of row r of w as `unpack` gives them, with scales that are whole. */
 static void unpack_lane(const struct kernels *kernels, const struct matrix *w, int r, int k, int n,
                         int term, uint16_t *row, float *scales, float *mins) {
@@ -60,15 +81,54 @@ static void fill_panel(const struct kernels *kernels, const struct matrix *w, in
     kernels->interleave((const unsigned char *)s->rows, T_TILE_K * sizeof *s->rows, even, panel);
 }
 
-/* ---- planes: float32 ---- */
+/* ---- whole numbers ---- */
 
-/* Columns [k, k + n) of 16 rows of w as what they are worth, into panel p: f32 [n, 16]. */
+static void words_product(const struct kernels *kernels, const struct matrix *w, int first,
+                          int n_panels, const struct tile_input *input,
+                          const struct tile_scratch *s, float *c) {
+    for (int k = 0; k < w->columns; k += T_TILE_K) {
+        const int n = w->columns - k < T_TILE_K ? w->columns - k : T_TILE_K;
+        for (int p = 0; p < n_panels; p++)
+            fill_panel(kernels, w, first + p * PANEL_LANES, k, n, 0, p, s);
+        kernels->gemm_words(
+            &(struct gemm_words){ .m = input->m,
+                                  .n_panels = n_panels,
+                                  .k = n,
+                                  .a = (const int16_t *)input->seconds + k,
+                                  .a_stride = input->stride,
+                                  .factors = input->factors + 2 * (k / BLOCK),
+                                  .factors_stride = input->factors_stride,
+                                  .panels = (const int16_t *)s->panels,
+                                  .panel_stride = PANEL_LANES * T_TILE_K,
+                                  .scales = s->scales,
+                                  .scale_block = block_halves(w->dtype) ? BLOCK / 2 : BLOCK,
+                                  .mins = block_has_min(w->dtype) ? s->mins : NULL,
+                                  .c = c,
+                                  .c_stride = TILE_ROWS,
+                                  .accumulate = k > 0 });
+    }
+}
+
+/* ---- float32 ---- */
+
+/* Columns [k, k + n) of row r of w as what they are worth. */
+static void widen_row(const struct kernels *kernels, const struct matrix *w, int r, int k, int n,
+                      float *out) {
+    if (w->planes)
+        kernels->planes_widen(w, r, k, n, out);
+    else
+        dtype_to_f32(w->dtype,
+                     w->data + (size_t)r * w->row_bytes + dtype_row_bytes(w->dtype, (size_t)k), out,
+                     (size_t)n);
+}
+
+/* The same of 16 rows, into panel p: f32 [n, 16]. */
 static void widen_panel(const struct kernels *kernels, const struct matrix *w, int first, int k,
                         int n, float *panel, float *rows) {
     for (int lane = 0; lane < PANEL_LANES; lane++) {
         float *row = rows + (size_t)lane * WIDE_K;
         if (first + lane < w->rows)
-            kernels->planes_widen(w, first + lane, k, n, row);
+            widen_row(kernels, w, first + lane, k, n, row);
         else
             memset(row, 0, (size_t)n * sizeof *row);
     }
@@ -93,11 +153,10 @@ static void multiply_wide(const struct kernels *kernels, const struct tile_scrat
                                               .accumulate = accumulate });
 }
 
-/* Weights are what the matrix says they are, vectors the sum of both their terms, and no scales are
- * left: a product of float32 takes as long as the two of bf16 that block formats need. */
-static void planes_product(const struct kernels *kernels, const struct matrix *w, int first,
-                           int n_panels, const struct tile_input *input,
-                           const struct tile_scratch *s, float *c) {
+/* Weights and vectors are what they are worth, and no scales are left. */
+static void wide_product(const struct kernels *kernels, const struct matrix *w, int first,
+                         int n_panels, const struct tile_input *input, const struct tile_scratch *s,
+                         float *c) {
     for (int k = 0; k < w->columns; k += WIDE_K) {
         const int n = w->columns - k < WIDE_K ? w->columns - k : WIDE_K;
         for (int p = 0; p < n_panels; p++)
@@ -105,9 +164,12 @@ static void planes_product(const struct kernels *kernels, const struct matrix *w
                         (float *)s->panels + p * PANEL_LANES * WIDE_K, (float *)s->rows);
         for (int m = 0; m < input->m; m += WIDE_ROWS) {
             const int some = input->m - m < WIDE_ROWS ? input->m - m : WIDE_ROWS;
-            for (int i = 0; i < some; i++) {
-                const size_t at = (size_t)(m + i) * input->stride + (size_t)k;
-                kernels->join_row(input->rows + at, input->rests + at, n, s->wide + i * WIDE_K);
+            for (size_t i = 0; i < (size_t)some; i++) {
+                const size_t row = (size_t)m + i;
+                kernels->join_words(
+                    (const int16_t *)input->seconds + row * input->stride + (size_t)k,
+                    input->factors + row * input->factors_stride + 2 * (size_t)(k / BLOCK),
+                    whole_blocks(n), s->wide + i * WIDE_K);
             }
             multiply_wide(kernels, s, some, n, n_panels, c + (size_t)m * TILE_ROWS, k > 0);
         }
@@ -116,21 +178,23 @@ static void planes_product(const struct kernels *kernels, const struct matrix *w
 
 /* ---- weights as the sum of two terms ---- */
 
-/* One row's columns [k, k + n), as the row `lane` of s->rows and s->row_rests. */
+/* One row's columns [k, k + n), as the row `lane` of s->rows and s->row_rests: whole blocks. */
 static void split_lane(const struct kernels *kernels, const struct matrix *w, int r, int k, int n,
                        int lane, const struct tile_scratch *s) {
     uint16_t *row = s->rows + (size_t)lane * T_TILE_K;
     uint16_t *rest = s->row_rests + (size_t)lane * T_TILE_K;
-    if (r >= w->rows) {
-        memset(row, 0, (size_t)n * sizeof *row);
-        memset(rest, 0, (size_t)n * sizeof *rest);
-    } else if (w->planes) {
-        kernels->planes_widen(w, r, k, n, s->wide);
-        kernels->round_row(s->wide, n, row, rest, NULL);
+    const int whole = whole_blocks(n), some = r < w->rows ? n : 0;
+    memset(row + some, 0, (size_t)(whole - some) * sizeof *row);
+    memset(rest + some, 0, (size_t)(whole - some) * sizeof *rest);
+    if (r >= w->rows) return;
+    if (is_wide(w)) {
+        widen_row(kernels, w, r, k, n, s->wide);
+        kernels->round_row(s->wide, n, row, rest);
     } else {
         unpack_lane(kernels, w, r, k, n, 0, row, s->scales + lane, s->mins + lane);
-        kernels->split_row(row, s->scales + lane, block_has_min(w->dtype) ? s->mins + lane : NULL,
-                           n, block_halves(w->dtype) ? 16 : BLOCK, row, rest);
+        kernels->split_row((const int16_t *)row, s->scales + lane,
+                           block_has_min(w->dtype) ? s->mins + lane : NULL, n,
+                           block_halves(w->dtype) ? BLOCK / 2 : BLOCK, row, rest);
     }
 }
 
@@ -140,20 +204,21 @@ static void split_product(const struct kernels *kernels, const struct matrix *w,
                           const struct tile_scratch *s, float *c) {
     for (int k = 0; k < w->columns; k += T_TILE_K) {
         const int n = w->columns - k < T_TILE_K ? w->columns - k : T_TILE_K;
+        const int whole = whole_blocks(n);
         for (int p = 0; p < n_panels; p++) {
             const size_t at = (size_t)p * PANEL_LANES * T_TILE_K;
             const size_t stride = T_TILE_K * sizeof *s->rows;
             for (int lane = 0; lane < PANEL_LANES; lane++)
                 split_lane(kernels, w, first + p * PANEL_LANES + lane, k, n, lane, s);
-            kernels->interleave((const unsigned char *)s->rows, stride, n, s->panels + at);
-            kernels->interleave((const unsigned char *)s->row_rests, stride, n,
+            kernels->interleave((const unsigned char *)s->rows, stride, whole, s->panels + at);
+            kernels->interleave((const unsigned char *)s->row_rests, stride, whole,
                                 s->panel_rests + at);
         }
         kernels->gemm(&(struct gemm){ .m = input->m,
                                       .n_panels = n_panels,
-                                      .k_pairs = n / 2,
+                                      .k_pairs = whole / 2,
                                       .a = input->rows + k,
-                                      .rests = input->rests + k,
+                                      .rests = input->seconds + k,
                                       .a_stride = input->stride,
                                       .panels = s->panels,
                                       .panel_rests = s->panel_rests,
@@ -165,54 +230,37 @@ static void split_product(const struct kernels *kernels, const struct matrix *w,
     }
 }
 
-/* Whether the matrix takes that way: whole steps of K, and no type that is several terms anyway. */
-static bool is_split(const struct kernels *kernels, const struct matrix *w) {
-    if (!kernels->split_row || w->columns % BLOCK != 0) return false;
-    return w->planes || (block_format(w->dtype) && tile_terms(w->dtype) == 1);
+/* ---- bf16 ---- */
+
+static void plain_product(const struct kernels *kernels, const struct matrix *w, int first,
+                          int n_panels, const struct tile_input *input,
+                          const struct tile_scratch *s, float *c) {
+    for (int k = 0; k < w->columns; k += T_TILE_K) {
+        int n = w->columns - k < T_TILE_K ? w->columns - k : T_TILE_K;
+        for (int term = 0; term < tile_terms(w->dtype); term++) {
+            for (int p = 0; p < n_panels; p++)
+                fill_panel(kernels, w, first + p * PANEL_LANES, k, n, term, p, s);
+            kernels->gemm(&(struct gemm){ .m = input->m,
+                                          .n_panels = n_panels,
+                                          .k_pairs = (n + 1) / 2,
+                                          .a = input->rows + k,
+                                          .a_stride = input->stride,
+                                          .panels = s->panels,
+                                          .panel_stride = PANEL_LANES * T_TILE_K,
+                                          .step_stride = 2 * PANEL_LANES,
+                                          .c = c,
+                                          .c_stride = TILE_ROWS,
+                                          .accumulate = k > 0 || term > 0 });
+        }
+    }
 }
 
 void tile_product(const struct kernels *kernels, const struct matrix *w, int first, int n_panels,
                   const struct tile_input *input, const struct tile_scratch *s, float *c) {
-    if (is_split(kernels, w)) {
+    if (!is_wide(w) && !is_words(w))
+        plain_product(kernels, w, first, n_panels, input, s, c);
+    else if (kernels->split_row)
         split_product(kernels, w, first, n_panels, input, s, c);
-        return;
-    }
-    if (w->planes) {
-        planes_product(kernels, w, first, n_panels, input, s, c);
-        return;
-    }
-    const enum dtype type = w->dtype;
-    const bool blocks = block_format(type), scaled = blocks && tile_terms(type) == 1;
-    for (int k = 0; k < w->columns; k += T_TILE_K) {
-        int n = w->columns - k < T_TILE_K ? w->columns - k : T_TILE_K;
-        for (int term = 0; term < tile_terms(type); term++) {
-            for (int p = 0; p < n_panels; p++)
-                fill_panel(kernels, w, first + p * PANEL_LANES, k, n, term, p, s);
-            struct gemm g = {
-                .m = input->m,
-                .n_panels = n_panels,
-                .k_pairs = (n + 1) / 2,
-                .a = input->rows + k,
-                .a_stride = input->stride,
-                .panels = s->panels,
-                .panel_stride = PANEL_LANES * T_TILE_K,
-                .step_stride = 2 * PANEL_LANES,
-                .scales = scaled ? s->scales : NULL,
-                .scale_block = block_halves(type) ? 16 : BLOCK,
-                .mins = block_has_min(type) ? s->mins : NULL,
-                .sums = input->sums + k / BLOCK,
-                .sums_stride = input->sums_stride,
-                .c = c,
-                .c_stride = TILE_ROWS,
-                .accumulate = k > 0 || term > 0,
-            };
-            if (scaled && kernels->both_terms) g.rests = input->rests + k;
-            kernels->gemm(&g);
-            if (!blocks || g.rests) continue;
-            g.a = input->rests + k;
-            g.mins = NULL; /* the sums were of both */
-            g.accumulate = true;
-            kernels->gemm(&g);
-        }
-    }
+    else
+        (is_wide(w) ? wide_product : words_product)(kernels, w, first, n_panels, input, s, c);
 }

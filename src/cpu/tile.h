@@ -7,30 +7,40 @@
 
 #define T_TILE_K 1024 /* elements of K unpacked at a time; a multiple of 256 */
 
-/* A matrix [m, n]: what round_row made of m vectors. */
+/* A matrix [m, n], each row as tile_round made it of a vector. Rows of F32, F16 and BF16 weights
+ * meet it in bf16, which is what a bf16 model computes with. Block formats and planes meet whole
+ * numbers of 16 bits, with a scale for each BLOCK of them; or, on a path that splits weights, the
+ * sum of two bf16 values. */
 struct tile_input {
     int m;
     const uint16_t *rows; /* bf16 [m, stride], zero-filled to an even length */
     size_t stride;
-    const uint16_t *rests; /* the same for what rounding left; block formats and planes take it */
-    const float *sums;     /* f32 [m, sums_stride] */
-    size_t sums_stride;
+    const uint16_t *seconds; /* [m, stride] whole numbers (int16_t), or what rounding left (bf16) */
+    const float *factors;    /* f32 [m, factors_stride] of whole numbers (round_words) */
+    size_t factors_stride;
 };
 
-/* Terms of bf16 whose sum is exactly a value of the type. Block formats go through as integers, one
- * term, but for Q2_K, whose minima change every 16 elements: its values are terms as float32 is. */
+/* Floats of `factors` for a row of n values. */
+static inline size_t tile_factors(size_t n) { return 2 * ((n + BLOCK - 1) / BLOCK); }
+
+/* A row of an input, from n values. blocks: some product wants `seconds`, too, which has room for
+ * whole blocks. */
+void tile_round(const struct kernels *kernels, bool blocks, const float *values, int n,
+                uint16_t *row, uint16_t *seconds, float *factors);
+
+/* Terms of bf16 whose sum is exactly a value of the type. */
 static inline int tile_terms(enum dtype type) {
-    return type == DTYPE_F32 || type == DTYPE_Q2_K ? 3 : type == DTYPE_F16 ? 2 : 1;
+    return type == DTYPE_F32 ? 3 : type == DTYPE_F16 ? 2 : 1;
 }
 
 /* One thread's scratch. */
 struct tile_scratch {
-    uint16_t *rows;                    /* bf16 [PANEL_LANES, T_TILE_K] */
-    uint16_t *panels;                  /* bf16 [PANELS, T_TILE_K / 2, PANEL_LANES, 2] */
+    uint16_t *rows;                    /* bf16 or int16_t [PANEL_LANES, T_TILE_K] */
+    uint16_t *panels;                  /* the same [PANELS, T_TILE_K / 2, PANEL_LANES, 2] */
     uint16_t *row_rests, *panel_rests; /* the same, second terms of weights that are split */
     float *scales;                     /* f32 [T_TILE_K / 16, TILE_ROWS] */
     float *mins;                       /* f32 [T_TILE_K / BLOCK, TILE_ROWS] */
-    float *wide;                       /* f32 [32, T_TILE_K / 4], of matrices with planes */
+    float *wide;                       /* f32 [32, T_TILE_K / 4], of weights that are float32 */
     float *c;                          /* f32 [m, TILE_ROWS] */
 };
 

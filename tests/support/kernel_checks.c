@@ -1,7 +1,9 @@
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "tests/support/kernel_checks.h"
 
+#include "cpu/blocks.h"
 #include "cpu/tile.h"
+#include "tests/support/tile_rows.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -301,21 +303,16 @@ static bool tile_case(const struct kernels *k, enum dtype type, int columns, int
     enum { ROWS = 70 };
     struct guarded memory;
     struct matrix w = random_matrix(type, ROWS, columns, &memory);
-    size_t stride = (size_t)padded(columns), sums_stride = stride / BLOCK;
-    const bool fine = dtype_block_elements(type) > 1;
-    float *x = random_values(m * columns, fine), *sums = aligned((size_t)m * sums_stride * 4);
-    uint16_t *rows = aligned((size_t)m * stride * 2), *rests = aligned((size_t)m * stride * 2);
-    for (int i = 0; i < m; i++) {
-        k->round_row(x + (size_t)i * (size_t)columns, columns, rows + (size_t)i * stride,
-                     rests + (size_t)i * stride, sums + (size_t)i * sums_stride);
-        if (columns & 1) rows[(size_t)i * stride + (size_t)columns] = 0;
-    }
+    const bool blocks = block_format(type);
+    float *x = random_values(m * columns, true);
+    struct tile_rows rows;
+    tile_rows_make(&rows, k, blocks, x, m, columns);
+    /* Of weights as two terms the product of both second terms is left out. */
+    const double bound = blocks && k->split_row ? FINE_BOUND : SUM_BOUND;
     struct tile_scratch scratch;
     float *floats = aligned(tile_scratch_floats(m) * sizeof *floats);
     tile_scratch_place(&scratch, floats);
-    tile_product(k, &w, first, n_panels,
-                 &(struct tile_input){ m, rows, stride, rests, sums, sums_stride }, &scratch,
-                 scratch.c);
+    tile_product(k, &w, first, n_panels, &rows.input, &scratch, scratch.c);
     bool ok = true;
     for (int i = 0; i < m && ok; i++)
         for (int lane = 0; lane < TILE_ROWS && ok; lane++) {
@@ -324,16 +321,17 @@ static bool tile_case(const struct kernels *k, enum dtype type, int columns, int
             if (lane >= n_panels * PANEL_LANES) {
                 ok = isnan(got); /* not ours to write */
             } else if (first + lane < ROWS) {
-                want = exact_dot(&w, first + lane, x + (size_t)i * (size_t)columns, &magnitude);
-                ok =
-                    fabs((double)got - want) <= (fine ? FINE_BOUND : SUM_BOUND) * magnitude + 1e-30;
+                want = exact_dot(&w, first + lane, rows.values + (size_t)i * (size_t)columns,
+                                 &magnitude);
+                ok = fabs((double)got - want) <= bound * magnitude + 1e-30;
             }
             if (!ok)
                 snprintf(why, WHY, "%s, %d columns, vector %d of %d, row %d: %.9g, expected %.9g",
                          dtype_name(type), columns, i, m, first + lane, (double)got, want);
         }
     munmap(memory.map, memory.map_bytes);
-    free(x), free(sums), free(rows), free(rests), free(floats);
+    tile_rows_free(&rows);
+    free(x), free(floats);
     return ok;
 }
 
@@ -426,6 +424,63 @@ static bool check_rounding(const struct kernels *k, char *why) {
                 return false;
             }
         }
+    }
+    return true;
+}
+
+/* Whole numbers are within half a step of the values, blocks end with zeros, and a factor is the
+ * sum of what they are worth. */
+static bool words_case(const struct kernels *k, const float *x, int n, char *why) {
+    enum { ROOM = 4 * BLOCK };
+    int16_t words[ROOM];
+    float factors[2 * ROOM / BLOCK], joined[ROOM];
+    const int whole = (n + BLOCK - 1) / BLOCK * BLOCK;
+    memset(words, 0xff, sizeof words);
+    k->round_words(x, n, words, factors);
+    k->join_words(words, factors, whole, joined);
+    for (int b = 0; b < whole; b += BLOCK) {
+        double most = 0, sum = 0;
+        for (int i = b; i < b + BLOCK; i++) {
+            if (i < n) most = fmax(most, fabs((double)x[i]));
+            sum += (double)joined[i];
+        }
+        for (int i = b; i < b + BLOCK; i++) {
+            const double want = i < n ? (double)x[i] : 0;
+            if (fabs((double)joined[i] - want) <= most / 65500 + 0x1p-100 && words[i] != -32768)
+                continue;
+            snprintf(why, WHY, "value %d of %d: %.9g becomes %.9g, the largest is %.9g", i, n, want,
+                     (double)joined[i], most);
+            return false;
+        }
+        const double got = (double)factors[b / BLOCK * 2 + 1];
+        if (fabs(got - sum) > 4e-6 * most + 0x1p-100) {
+            snprintf(why, WHY, "the sum of block %d: %.9g, expected %.9g", b / BLOCK, got, sum);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool check_words(const struct kernels *k, char *why) {
+    float x[4 * BLOCK];
+    for (int n = 1; n <= 4 * BLOCK; n++) {
+        for (int i = 0; i < n; i++)
+            x[i] = random_value() * (i % 7 ? 1 : 1000) * (n % 5 ? 1 : 1e-30f);
+        if (n % 11 == 0) memset(x, 0, sizeof x);
+        if (!words_case(k, x, n, why)) return false;
+    }
+    /* What is no number leaves none, of its own block alone. */
+    static const float special[] = { NAN, -NAN, INFINITY, -INFINITY };
+    for (int i = 0; i < 4; i++) {
+        int16_t words[2 * BLOCK];
+        float factors[4];
+        for (int j = 0; j < 2 * BLOCK; j++)
+            x[j] = j == 5 + i ? special[i] : random_value();
+        k->round_words(x, 2 * BLOCK, words, factors);
+        if (!isfinite(factors[0]) && isfinite(factors[2])) continue;
+        snprintf(why, WHY, "%.9g: scales %.9g and %.9g", (double)special[i], (double)factors[0],
+                 (double)factors[2]);
+        return false;
     }
     return true;
 }
@@ -700,6 +755,7 @@ const struct kernel_check kernel_checks[N_KERNEL_CHECKS] = {
     { "many vectors times a tile of every type equal the exact sums", check_tile },
     { "panels and steps may lie anywhere, and results are added", check_gemm_strides },
     { "rounding to bf16 is to nearest even, bit by bit", check_rounding },
+    { "whole numbers of a vector are within half a step, and their sums right", check_words },
     { "norm, gate, rotation, sum and scale are right to float32", check_elementwise },
     { "norm of a layer and GELU are right to float32", check_audio },
     { "softmax in two pieces equals softmax in one", check_softmax },

@@ -12,7 +12,7 @@ struct kernel_check {
     bool (*run)(const struct kernels *kernels, char *why);
 };
 
-#define N_KERNEL_CHECKS 13
+#define N_KERNEL_CHECKS 14
 extern const struct kernel_check kernel_checks[N_KERNEL_CHECKS];
 
 #endif

@@ -1,6 +1,7 @@
 #include "tests/support/planes_checks.h"
 
 #include "cpu/tile.h"
+#include "tests/support/tile_rows.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -351,26 +352,17 @@ static bool tile_case(const struct kernels *k, const struct coded *c, int i, cha
     const int columns = c->m.columns, m = 1 + i % 7, first = i % 3 == 0 ? 64 : 0;
     const int panels = i % 2 ? PANELS : PANELS / 2;
     /* Of weights as two terms what they leave, and the product of both second terms. */
-    const double rounded = k->split_row && columns % BLOCK == 0 ? 0x1p-17 : 0;
-    const size_t stride = ((size_t)columns + VECTOR_PAD - 1) / VECTOR_PAD * VECTOR_PAD;
-    float *x = take((size_t)m * stride * 4), *sums = take((size_t)m * (stride / BLOCK) * 4);
-    uint16_t *rows = take((size_t)m * stride * 2), *rests = take((size_t)m * stride * 2);
+    const double rounded = k->split_row ? 0x1p-17 : 0;
+    float *x = take((size_t)m * (size_t)columns * 4);
+    struct tile_rows rows;
+    for (int n = 0; n < m * columns; n++)
+        x[n] = random_value();
+    tile_rows_make(&rows, k, true, x, m, columns);
     struct tile_scratch scratch;
     float *floats = take(tile_scratch_floats(m) * sizeof *floats);
     bool good = true;
-    for (size_t j = 0; j < (size_t)m; j++) {
-        float *to = x + j * stride;
-        for (int n = 0; n < columns; n++)
-            to[n] = random_value();
-        k->round_row(to, columns, rows + j * stride, rests + j * stride,
-                     sums + j * (stride / BLOCK));
-        for (int n = 0; n < columns; n++)
-            to[n] = bf16_to_f32(rows[j * stride + (size_t)n]) +
-                    bf16_to_f32(rests[j * stride + (size_t)n]);
-    }
     tile_scratch_place(&scratch, floats);
-    const struct tile_input input = { m, rows, stride, rests, sums, stride / BLOCK };
-    tile_product(k, &c->m, first, panels, &input, &scratch, scratch.c);
+    tile_product(k, &c->m, first, panels, &rows.input, &scratch, scratch.c);
     for (int lane = 0; lane < TILE_ROWS && good; lane++) {
         const int r = first + lane;
         const bool ours = lane < panels * PANEL_LANES, is_row = ours && r < c->m.rows;
@@ -381,12 +373,14 @@ static bool tile_case(const struct kernels *k, const struct coded *c, int i, cha
             if (!ours)
                 good = isnan(got); /* not ours to write */
             else if (is_row)
-                good = is_dot(c, r, &e, x + (size_t)j * stride, (double)got, rounded, why);
+                good = is_dot(c, r, &e, rows.values + (size_t)j * (size_t)columns, (double)got,
+                              rounded, why);
             if (!good && isnan(got)) snprintf(why, WHY, "%s, lane %d", c->name, lane);
         }
         exact_free(&e);
     }
-    free(x), free(sums), free(rows), free(rests), free(floats);
+    tile_rows_free(&rows);
+    free(x), free(floats);
     return good;
 }
 
