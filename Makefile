@@ -140,7 +140,11 @@ FUZZ_BIN := $(FUZZ_SRC:%.c=$(B)/%)
 REPLAY_BIN := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=$(B)/tests/fuzz/test_%)
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%) $(REPLAY_BIN)
 # Helpers that any test may use: servers, goldens, fixtures.
-SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
+SUPPORT_SRC := $(wildcard tests/support/*.c)
+ifneq ($(ARCH),x86_64)
+SUPPORT_SRC := $(filter-out $(X86_ONLY),$(SUPPORT_SRC))
+endif
+SUPPORT_OBJ := $(SUPPORT_SRC:%.c=$(B)/%.o)
 
 .PHONY: all lib run test tests fakes objects check check-page check-clients soak mutations fuzz tidy format format-check clean install \
         uninstall dist sbom deb deps test-deps check-deps coverage

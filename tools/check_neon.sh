@@ -19,7 +19,7 @@ rm -rf "$out"
 mkdir -p "$out"
 # Those that take longest first.
 sources='src/cpu/kernels_portable.c src/cpu/kernels_neon.c src/base/error.c src/base/memory.c src/model/dtype.c
-    src/model/matrix.c src/model/kv_form.c src/base/cpu_features.c src/cpu/cpu_path.c src/cpu/tile.c tests/support/kernel_checks.c tests/support/tile_rows.c
+    src/model/matrix.c src/model/kv_form.c src/base/cpu_features.c src/cpu/cpu_path.c src/cpu/tile.c src/cpu/panels.c tests/support/kernel_checks.c tests/support/tile_rows.c
     tests/support/planes_checks.c tests/cross/kernels.c'
 # shellcheck disable=SC2086 # a list of words
 printf '%s\n' $sources | xargs -P "$(nproc)" -n 1 "$0" --one

@@ -78,7 +78,7 @@ static enum reel_status cpu_open(struct backend **out, const struct model *model
                              options->n_threads, err);
     if (status == REEL_OK && !b->reference && model->weights.draft.n_parameters)
         status =
-            draft_layer_open(&b->draft_layer, &model->config, &model->weights, &b->engine, err);
+            draft_layer_open(&b->draft_layer, &model->config, b->engine.weights, &b->engine, err);
     if (status == REEL_OK)
         *out = b;
     else

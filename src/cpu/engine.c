@@ -24,9 +24,7 @@ static void place_vector(struct cpu_vector *v, size_t padded, struct carver *c) 
     v->sums = carve(c, padded / BLOCK, sizeof(float));
     v->digits = carve(c, 2 * padded, sizeof(int16_t));
     v->digit_sums = carve(c, padded / BLOCK, sizeof(float));
-    v->groups = carve(c, vector_groups(padded), sizeof(struct cpu_group));
-    v->byte_sums = carve(c, 4 * vector_groups(padded), sizeof(float));
-    v->blocks = carve(c, 4 * vector_groups(padded), sizeof(struct cpu_block));
+    v->blocks = carve(c, vector_blocks(padded), sizeof(struct cpu_block));
 }
 
 static void place_worker(struct engine *e, struct worker *w, struct carver *c) {
@@ -62,9 +60,8 @@ static void place_columns(struct engine *e, struct carver *c) {
     e->columns.sums = carve(c, COLUMN_SUMS * e->sums_stride, sizeof(float));
     e->columns.digit_sums = carve(c, COLUMN_SUMS * e->sums_stride, sizeof(float));
     e->columns.digits = carve(c, MOST_COLUMNS * 2 * e->row_stride, sizeof(int16_t));
-    const size_t blocks = 4 * vector_groups(e->row_stride);
-    e->columns.bytes = carve(c, MOST_COLUMNS * 3 * BLOCK * blocks, sizeof(int8_t));
-    e->columns.parts = carve(c, MOST_COLUMNS * 4 * BLOCK * blocks, sizeof(int8_t));
+    const size_t blocks = vector_blocks(e->row_stride);
+    e->columns.bytes = carve(c, MOST_COLUMNS * 2 * BLOCK * blocks, sizeof(int8_t));
     e->columns.factors = carve(c, MOST_COLUMNS * 2 * blocks, sizeof(float));
     for (int i = 0; i < MOST_COLUMNS; i++)
         place_vector(&e->vectors[i], e->row_stride, c);
@@ -183,11 +180,25 @@ static enum reel_status take_memory(struct engine *e, struct reel_error *err) {
     return REEL_OK;
 }
 
+/* The weights with panels, where the kernels want some. */
+static enum reel_status pack_weights(struct engine *e, struct reel_error *err) {
+    enum reel_status status =
+        panel_weights_open(&e->packed, e->weights, e->kernels.from_panels, e->pool, err);
+    if (status != REEL_OK) {
+        engine_release(e);
+        return status;
+    }
+    e->weights = &e->packed.weights;
+    if (e->draft) e->draft = &e->weights->draft;
+    return REEL_OK;
+}
+
 enum reel_status engine_open(struct engine *e, const struct model_config *config,
                              const struct weights *weights, const struct kernels *kernels,
                              enum kv_form kv, int n_threads, struct reel_error *err) {
     describe(e, config, weights, kernels, kv, NULL);
     enum reel_status status = thread_pool_open(&e->pool, n_threads, err);
+    if (status == REEL_OK) status = pack_weights(e, err);
     return status == REEL_OK ? take_memory(e, err) : status;
 }
 
@@ -197,12 +208,14 @@ enum reel_status engine_open_draft(struct engine *e, const struct model_config *
     describe(e, config, weights, &other->kernels, other->kv_shape.form, &weights->draft);
     e->pool = other->pool;
     e->pool_is_lent = true;
-    return take_memory(e, err);
+    enum reel_status status = pack_weights(e, err);
+    return status == REEL_OK ? take_memory(e, err) : status;
 }
 
 void engine_release(struct engine *e) {
     if (!e) return;
     if (!e->pool_is_lent) thread_pool_close(e->pool);
+    panel_weights_close(&e->packed);
     mem_free(e->workers);
     mem_free(e->memory);
     *e = (struct engine){ 0 };

@@ -1,6 +1,6 @@
 /* What the fast path holds for one opened model, and its two ways through the layers:
  *   decode.c   one position of one state or of several, the columns of a pass: weights are read
- *              once, straight from the file
+ *              once, straight from the file or from panels
  *   prefill.c  up to T_CHUNK positions at once: weights are unpacked once for all of them
  * Each is one region of the thread pool, its phases parted by barriers. Rounding: the residual
  * stream and what a phase does inside are float32; what enters the KV cache is bf16; what enters a
@@ -11,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "cpu/attention.h"
 #include "cpu/delta.h"
+#include "cpu/panels.h"
 #include "cpu/recurrent.h"
 #include "cpu/tile.h"
 #include "model/model_config.h"
@@ -90,8 +91,9 @@ struct engine {
     float *gated_factors;
     uint16_t *queries; /* bf16 [n_kv_heads, T_CHUNK, group, head_dim] */
     size_t row_stride, sums_stride, factors_stride;
-    size_t delta_floats;    /* of one worker's delta scratch */
-    struct worker *workers; /* [threads] */
+    size_t delta_floats;         /* of one worker's delta scratch */
+    struct worker *workers;      /* [threads] */
+    struct panel_weights packed; /* what `weights` is, where the kernels want panels */
     void *memory;
     size_t memory_bytes;
 };

@@ -31,26 +31,14 @@
  * flight. The hardware prefetcher alone reaches 70 % of the bandwidth (docs/EXPERIMENTS.md). */
 #define T_PREFETCH 8192
 
-/* Four blocks of a vector as whole numbers of 24 bits, in three digits of 8, the highest first.
- * Halves of blocks lie side by side, as a register has them; so that its lanes of 32 bits, four for
- * a block, find what they need, scales and sums are there for each. */
-struct cpu_group {
-    int8_t digits[3][2][4 * BLOCK / 2]; /* each digit: of first halves, of second halves */
-    float scales[16];                   /* of the block, four times */
-    float sums[16];                     /* of the numbers that a lane has of both halves */
-    float half_sums[2][16];             /* and of each */
-};
-
-/* A block of a vector as such numbers, for panels of rows (kernels_avx512_panels.h): two cache
- * lines. */
+/* A block of a vector as whole numbers of 16 bits, in two digits of 8, the higher one first. */
 struct cpu_block {
-    int8_t digits[3][BLOCK];
-    int32_t digit_sums[3];
-    float factors[2]; /* the scale; the sum of the numbers */
-    int32_t unused[3];
+    int8_t digits[2][BLOCK];
+    float factors[4]; /* the scale; the sum of the numbers, and of those of each half */
 };
 
-static inline size_t vector_groups(size_t padded) { return padded / (4 * BLOCK) + 1; }
+/* AMX takes four blocks at a time, and reads some behind the last one. */
+static inline size_t vector_blocks(size_t padded) { return padded / BLOCK + 4; }
 
 /* One vector as matrix input, in the forms the paths like, each filled by round_vector: the sum of
  * two bf16 values, 16 significant bits. Block formats take both. bf16 weights on AVX-512, and on
@@ -64,9 +52,7 @@ struct cpu_vector {
     int16_t *digits;   /* [padded / BLOCK, 2, BLOCK] high and low digits of whole numbers (AVX2) */
     float digit_scale; /* what a high digit is worth */
     float *digit_sums; /* f32 [padded / BLOCK] sums of the whole numbers' values */
-    struct cpu_group *groups; /* [vector_groups(padded)] whole numbers of 24 bits (AVX-512) */
-    float *byte_sums;         /* f32 [4 * groups] of each block, the sum of what these are worth */
-    struct cpu_block *blocks; /* [4 * groups] the same by blocks */
+    struct cpu_block *blocks; /* [vector_blocks(padded)] whole numbers of 16 bits (AVX-512) */
 };
 
 #define MOST_COLUMNS 8  /* vectors that dot_columns takes */
@@ -84,10 +70,8 @@ struct cpu_columns {
     int16_t *digits; /* [padded / BLOCK, slots, 2, BLOCK] */
     float digit_scales[MOST_COLUMNS];
     float *digit_sums; /* f32 [padded / BLOCK, COLUMN_SUMS] */
-    int8_t *bytes;  /* [4 * vector_groups, 3, slots, BLOCK] digits of vectors' blocks (AVX-512) */
-    int8_t *parts;  /* [4 * vector_groups, 2, slots, 2, BLOCK] their numbers as two parts of 12
-                       bits, each as what its upper 8 are worth and its lower 4 */
-    float *factors; /* f32 [4 * vector_groups, MOST_COLUMNS, 2] their factors */
+    int8_t *bytes;     /* [vector_blocks, 2, slots, BLOCK] digits of vectors' blocks (AMX) */
+    float *factors;    /* f32 [vector_blocks, MOST_COLUMNS, 2] their factors */
 };
 
 /* CALL with the number of slots as a constant. Sanitizers make each body many times as large, and
@@ -120,7 +104,7 @@ struct gemm {
     size_t a_stride;
     const uint16_t *panels;
     const uint16_t *panel_rests; /* the same, added to panels, or NULL; only a path that has
-                                    split_row takes it: C is then the sum of all products but that
+                                    split_panel takes it: C is then the sum of all products but that
                                     of both rests */
     size_t panel_stride;         /* from one panel to the next, in uint16_t */
     size_t step_stride;          /* from one pair of k to the next, in uint16_t */
@@ -194,17 +178,25 @@ struct kernels {
     void (*spread_column)(const struct cpu_vector *v, int n, struct cpu_columns *x, int column);
     void (*gemm)(const struct gemm *g);
     void (*gemm_words)(const struct gemm_words *g);
+    /* Formats of which dot_rows, dot_columns and gemm_words want panels (cpu/panels.h): a matrix
+     * has them then. */
+    bool from_panels[DTYPE_COUNT];
+    /* Blocks [first, first + n) of a panel, as gemm_words has them: whole numbers [n * BLOCK / 2,
+     * PANEL_LANES, 2], scales and minima TILE_ROWS apart. */
+    void (*panel_words[DTYPE_COUNT])(const unsigned char *panel, int first, int n, int16_t *words,
+                                     float *scales, float *mins);
     /* A row's elements [first, first + n). F32, F16, BF16: as bf16; what does not fit is the exact
      * sum of three or two terms, asked for one at a time. Block formats but Q2_K, where first and n
      * are multiples of BLOCK: as whole numbers of int16_t, with their scales and minima TILE_ROWS
      * apart. */
     void (*unpack[DTYPE_COUNT])(const unsigned char *row, int first, int n, int term, uint16_t *out,
                                 float *scales, float *mins);
-    /* What a row's weights are worth, from what unpack gives (n whole numbers, scales TILE_ROWS
-     * apart and one for each scale_block, minima or NULL), as the sum of two bf16 values: 17
-     * significant bits. NULL: gemm takes no panel_rests. row may be codes. */
-    void (*split_row)(const int16_t *codes, const float *scales, const float *mins, int n,
-                      int scale_block, uint16_t *row, uint16_t *rest);
+    /* What n whole numbers of 16 rows are worth, from what a panel or unpack gives (codes [n / 2,
+     * PANEL_LANES, 2], scales for each scale_block and minima or NULL, TILE_ROWS apart), as the sum
+     * of two bf16 values: 17 significant bits. NULL: gemm takes no panel_rests. panel may be codes.
+     */
+    void (*split_panel)(const int16_t *codes, const float *scales, const float *mins, int n,
+                        int scale_block, uint16_t *panel, uint16_t *rest);
     /* dst: n / 2 pairs of 16 lanes from 16 rows of n bf16 (n even), `stride` bytes apart */
     void (*interleave)(const unsigned char *rows, size_t stride, int n, uint16_t *dst);
     void (*round_vector)(const float *x, int n, struct cpu_vector *out);

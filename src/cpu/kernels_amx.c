@@ -142,164 +142,116 @@ static void gemm(const struct gemm *g) {
     _tile_release();
 }
 
-/* 16 weights as two terms */
-static void split(__m512 value, uint16_t *row, uint16_t *rest) {
-    const __m256i first = (__m256i)_mm512_cvtneps_pbh(value);
-    const __m512 back = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(first), 16));
-    _mm256_storeu_si256((__m256i *)(void *)row, first);
-    _mm256_storeu_si256((__m256i *)(void *)rest,
-                        (__m256i)_mm512_cvtneps_pbh(_mm512_sub_ps(value, back)));
+/* The first words of 16 pairs, or the second ones, times scales. */
+static __m512 worth(__m512i pairs, bool second, __m512 scale, __m512 min) {
+    const __m512i upper = second ? pairs : _mm512_slli_epi32(pairs, 16);
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(upper, 16)), scale, min);
 }
 
-static void split_row(const int16_t *codes, const float *scales, const float *mins, int n,
-                      int scale_block, uint16_t *row, uint16_t *rest) {
-    for (int i = 0; i < n; i += ROWS) {
-        const __m256i narrow = _mm256_loadu_si256((const __m256i *)(const void *)(codes + i));
-        const __m512 code = _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(narrow));
-        const __m512 scale = _mm512_set1_ps(scales[(size_t)(i / scale_block) * TILE_ROWS]);
-        const __m512 min = _mm512_set1_ps(mins ? mins[(size_t)(i / BLOCK) * TILE_ROWS] : 0.0f);
-        split(_mm512_fmadd_ps(code, scale, min), row + i, rest + i);
+/* Two times 16 values as pairs of bf16; what is left of them stays in a and b. */
+static __m512i round_pairs(__m512 *a, __m512 *b) {
+    const __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(*a));
+    const __m512i high =
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(*b)), 16);
+    *a = _mm512_sub_ps(*a, _mm512_castsi512_ps(_mm512_slli_epi32(low, 16)));
+    *b = _mm512_sub_ps(*b, _mm512_castsi512_ps(high));
+    return _mm512_or_si512(low, high);
+}
+
+static void split_panel(const int16_t *codes, const float *scales, const float *mins, int n,
+                        int scale_block, uint16_t *panel, uint16_t *rest) {
+    for (int i = 0; i < n; i += 2) {
+        const size_t at = (size_t)i * PANEL_LANES;
+        const __m512i pairs = _mm512_loadu_si512(codes + at);
+        const __m512 scale = _mm512_loadu_ps(scales + (size_t)(i / scale_block) * TILE_ROWS);
+        const __m512 min =
+            mins ? _mm512_loadu_ps(mins + (size_t)(i / BLOCK) * TILE_ROWS) : _mm512_setzero_ps();
+        __m512 a = worth(pairs, false, scale, min), b = worth(pairs, true, scale, min);
+        _mm512_storeu_si512(panel + at, round_pairs(&a, &b));
+        _mm512_storeu_si512(rest + at, round_pairs(&a, &b));
     }
 }
 
 /* ---- a few vectors against block formats ---- */
 
-/* A block's sums: rows are columns of the first digit, of the second and of the third, or of the
- * first part and of the second. */
+enum { GROUP = 4 }; /* blocks on their way at a time */
+
+/* Blocks' sums: rows are columns of the higher digit and of the lower one. */
 struct column_sums {
-    _Alignas(64) int32_t of[PANEL_BLOCKS][3 * MOST_COLUMNS][PANEL_ROWS];
+    _Alignas(64) int32_t of[GROUP][2 * MOST_COLUMNS][PANEL_ROWS];
 };
 
-/* Tiles 0 and 5: sums of the first two digits, 1 and 6: of the third, 2 and 3: those digits, 4 and
- * 7: codes. Codes of four bits: 0 and 5 are sums of both parts, and 2 these. */
-static void configure_columns(int slots, bool narrow) {
+/* Tiles 0 and 1: sums; 2 and 3: digits; 4 and 5: codes. */
+static void configure_columns(int slots) {
     _Alignas(64) struct tile_config config = { .palette = 1 };
-    const int words = narrow ? 2 * BLOCK_WORDS : BLOCK_WORDS;
-    const int rows[] = { 2 * slots, slots, 2 * slots, slots, words, 2 * slots, slots, words };
-    for (int i = 0; i < 8; i++) {
-        config.bytes[i] = !narrow && (i == 2 || i == 3) ? BLOCK : ROW_BYTES;
+    const int rows[] = { 2 * slots, 2 * slots, 2 * slots, 2 * slots, BLOCK_WORDS, BLOCK_WORDS };
+    for (int i = 0; i < 6; i++) {
+        config.bytes[i] = i == 2 || i == 3 ? BLOCK : ROW_BYTES;
         config.rows[i] = (uint8_t)rows[i];
     }
     __asm__ volatile("" : : "r"(&config) : "memory"); /* as above */
     _tile_loadconfig(&config);
 }
 
-#define SUM_DIGITS(first, third, weights, b)                                                       \
+#define SUM_DIGITS(sum, x, weights, b)                                                             \
     do {                                                                                           \
-        _tile_loadd(2, digits + 3 * slots * BLOCK * (b), BLOCK);                                   \
-        _tile_loadd(3, digits + (3 * (b) + 2) * slots * BLOCK, BLOCK);                             \
-        _tile_loadd(weights, panel->codes[b], ROW_BYTES);                                          \
-        _tile_zero(first);                                                                         \
-        _tile_zero(third);                                                                         \
-        _tile_dpbssd(first, 2, weights);                                                           \
-        _tile_dpbssd(third, 3, weights);                                                           \
-    } while (0)
-#define STORE_DIGITS(first, third, b)                                                              \
-    do {                                                                                           \
-        _tile_stored(first, sums->of[b], ROW_BYTES);                                               \
-        _tile_stored(third, sums->of[b] + 2 * slots, ROW_BYTES);                                   \
+        _tile_loadd(x, digits + 2 * slots * BLOCK * (b), BLOCK);                                   \
+        _tile_loadd(weights, blocks[b].codes, ROW_BYTES);                                          \
+        _tile_zero(sum);                                                                           \
+        _tile_dpbsud(sum, x, weights);                                                             \
     } while (0)
 
 /* Up to four blocks; `digits`: of the first one. What is behind the last one is of no use. */
-ALWAYS_INLINE void sum_digits(const struct panel *panel, const int8_t *digits, int n,
+ALWAYS_INLINE void sum_digits(const struct panel_block blocks[GROUP], const int8_t *digits, int n,
                               const int slots, struct column_sums *sums) {
-    SUM_DIGITS(0, 1, 4, 0);
-    SUM_DIGITS(5, 6, 7, 1);
-    STORE_DIGITS(0, 1, 0);
-    if (n > 2) SUM_DIGITS(0, 1, 4, 2);
-    STORE_DIGITS(5, 6, 1);
-    if (n <= 2) return;
-    SUM_DIGITS(5, 6, 7, 3);
-    STORE_DIGITS(0, 1, 2);
-    STORE_DIGITS(5, 6, 3);
-}
-
-#define SUM_PARTS(sum, weights, b)                                                                 \
-    do {                                                                                           \
-        _tile_loadd(2, parts + 4 * slots * BLOCK * (b), ROW_BYTES);                                \
-        _tile_loadd(weights, panel->codes[b], ROW_BYTES);                                          \
-        _tile_zero(sum);                                                                           \
-        if (with_sign)                                                                             \
-            _tile_dpbssd(sum, 2, weights);                                                         \
-        else                                                                                       \
-            _tile_dpbsud(sum, 2, weights);                                                         \
-    } while (0)
-
-ALWAYS_INLINE void sum_parts(const struct panel *panel, const int8_t *parts, int n, const int slots,
-                             const bool with_sign, struct column_sums *sums) {
-    SUM_PARTS(0, 4, 0);
-    SUM_PARTS(5, 7, 1);
+    __asm__ volatile("" : : "r"(blocks) : "memory"); /* gcc 12 does not see that tiles read it */
+    SUM_DIGITS(0, 2, 4, 0);
+    SUM_DIGITS(1, 3, 5, 1);
     _tile_stored(0, sums->of[0], ROW_BYTES);
-    if (n > 2) SUM_PARTS(0, 4, 2);
-    _tile_stored(5, sums->of[1], ROW_BYTES);
+    if (n > 2) SUM_DIGITS(0, 2, 4, 2);
+    _tile_stored(1, sums->of[1], ROW_BYTES);
     if (n <= 2) return;
-    SUM_PARTS(5, 7, 3);
+    SUM_DIGITS(1, 3, 5, 3);
     _tile_stored(0, sums->of[2], ROW_BYTES);
-    _tile_stored(5, sums->of[3], ROW_BYTES);
-}
-
-/* Blocks at to at + n - 1 of the panel's rows and of all columns. */
-ALWAYS_INLINE void sum_blocks(enum dtype type, const struct panel *panel,
-                              const struct cpu_columns *x, int at, int n, const int slots,
-                              struct column_sums *sums) {
-    const size_t of_block = (size_t)slots * BLOCK;
-    __asm__ volatile("" : : "r"(panel) : "memory"); /* gcc 12 does not see that tiles read it */
-    if (panel_is_narrow(type))
-        sum_parts(panel, x->parts + (size_t)at * 4 * of_block, n, slots,
-                  block_layout(type).over > 0, sums);
-    else
-        sum_digits(panel, x->bytes + (size_t)at * 3 * of_block, n, slots, sums);
+    _tile_stored(1, sums->of[3], ROW_BYTES);
 }
 
 ALWAYS_INLINE __m512 sums_of(const struct column_sums *sums, int b, int row) {
     return _mm512_cvtepi32_ps(_mm512_load_si512(sums->of[b][row]));
 }
 
-ALWAYS_INLINE __m512 value_of(enum dtype type, const struct column_sums *sums, int b, int c,
-                              const int slots) {
-    const __m512 first = sums_of(sums, b, c), second = sums_of(sums, b, slots + c);
-    return panel_is_narrow(type) ? panel_narrow_value(first, second)
-                                 : panel_value(first, second, sums_of(sums, b, 2 * slots + c));
-}
-
-ALWAYS_INLINE void add_blocks(enum dtype type, const struct panel *panel,
+ALWAYS_INLINE void add_blocks(enum dtype type, const struct panel_block blocks[GROUP],
                               const struct column_sums *sums, const float *factors, int n,
-                              const int slots, const struct panel_place *place, int at,
-                              __m512 *to) {
-    __m512 own[MOST_COLUMNS];
+                              const int slots, __m512 *to) {
+    for (int b = 0; b < n; b++)
 #pragma GCC unroll 8
-    for (int c = 0; c < slots; c++)
-        own[c] = _mm512_setzero_ps();
-    for (int b = 0; b < n; b++) {
-        panel_fetch(type, place, at + b);
-#pragma GCC unroll 8
-        for (int c = 0; c < slots; c++)
-            own[c] = panel_add(type, panel, b, value_of(type, sums, b, c, slots),
-                               factors + (b * MOST_COLUMNS + c) * 2, own[c]);
-    }
-#pragma GCC unroll 8
-    for (int c = 0; c < slots; c++)
-        to[c] = _mm512_add_ps(to[c], own[c]);
+        for (int c = 0; c < slots; c++) {
+            const __m512 value[2] = { panel_value(sums_of(sums, b, c),
+                                                  sums_of(sums, b, slots + c)) };
+            to[c] = panel_add(type, &blocks[b], value, factors + (b * MOST_COLUMNS + c) * 2, to[c]);
+        }
 }
 
 ALWAYS_INLINE void multiply_slots(enum dtype type, const struct matrix *w,
                                   const struct cpu_columns *x, int first, int last, float *const *y,
                                   const int slots) {
-    const int blocks = w->columns / BLOCK;
-    configure_columns(slots, panel_is_narrow(type));
+    const int blocks = w->columns / BLOCK, unit = panel_unit(type);
+    configure_columns(slots);
     for (int r = first; r < last;) {
         const struct panel_place place = panel_place(w, r, last);
         __m512 sum[MOST_COLUMNS];
         for (int c = 0; c < slots; c++)
             sum[c] = _mm512_setzero_ps();
-        for (int at = 0; at < blocks; at += PANEL_BLOCKS) {
-            const int n = blocks - at < PANEL_BLOCKS ? blocks - at : PANEL_BLOCKS;
-            struct panel panel;
+        for (int at = 0; at < blocks; at += GROUP) {
+            const int n = blocks - at < GROUP ? blocks - at : GROUP;
+            struct panel_block group[GROUP];
             struct column_sums sums;
-            panel_group(type, &place, at, n, PANEL_TILES, &panel);
-            sum_blocks(type, &panel, x, at, n, slots, &sums);
-            add_blocks(type, &panel, &sums, x->factors + (size_t)at * MOST_COLUMNS * 2, n, slots,
-                       &place, at, sum);
+            for (int b = 0; b < n; b++)
+                panel_read(type, panel_at(type, place.panel, (at + b) / unit), (at + b) % unit,
+                           &group[b]);
+            sum_digits(group, x->bytes + (size_t)at * 2 * (size_t)slots * BLOCK, n, slots, &sums);
+            add_blocks(type, group, &sums, x->factors + (size_t)at * MOST_COLUMNS * 2, n, slots,
+                       sum);
         }
         for (int c = 0; c < x->n; c++)
             _mm512_mask_storeu_ps(y[c] + place.first, place.lanes, sum[c]);
@@ -311,7 +263,7 @@ ALWAYS_INLINE void multiply_slots(enum dtype type, const struct matrix *w,
 ALWAYS_INLINE void multiply_columns(enum dtype type, const struct matrix *w,
                                     const struct cpu_columns *x, int first, int last,
                                     float *const *y) {
-    if (x->slots == 2 && !panel_is_narrow(type)) { /* they fill too little of a tile */
+    if (x->slots == 2) { /* they fill too little of a tile */
         kernels_avx512.dot_columns[type](w, x, first, last, y);
         return;
     }
@@ -333,7 +285,7 @@ COLUMNS(q5_1, DTYPE_Q5_1)
 
 void kernels_amx_set(struct kernels *kernels) {
     kernels->gemm = gemm;
-    kernels->split_row = split_row;
+    kernels->split_panel = split_panel;
     kernels->dot_columns[DTYPE_Q8_0] = columns_q8_0;
     kernels->dot_columns[DTYPE_Q4_0] = columns_q4_0;
     kernels->dot_columns[DTYPE_Q4_1] = columns_q4_1;

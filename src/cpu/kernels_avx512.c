@@ -166,137 +166,41 @@ ALWAYS_INLINE void multiply_columns(multiply_some *multiply, enum dtype type,
         multiply_columns(multiply, type, w, x, first, last, y);                                    \
     }
 MULTIPLY(bf16, multiply_bf16, DTYPE_BF16)
-MULTIPLY(q4_k, multiply_q4_q5_k, DTYPE_Q4_K)
-MULTIPLY(q5_k, multiply_q4_q5_k, DTYPE_Q5_K)
-MULTIPLY(q6_k, multiply_q6_k, DTYPE_Q6_K)
 
-/* The same for panels, whose number of columns is no constant. */
+/* Formats that come in panels. */
+#define PANEL_FORMATS(X)                                                                           \
+    X(q8_0, DTYPE_Q8_0)                                                                            \
+    X(q4_0, DTYPE_Q4_0)                                                                            \
+    X(q4_1, DTYPE_Q4_1)                                                                            \
+    X(q5_0, DTYPE_Q5_0)                                                                            \
+    X(q5_1, DTYPE_Q5_1)                                                                            \
+    X(q4_k, DTYPE_Q4_K)                                                                            \
+    X(q5_k, DTYPE_Q5_K)                                                                            \
+    X(q6_k, DTYPE_Q6_K)                                                                            \
+    X(iq4_nl, DTYPE_IQ4_NL)                                                                        \
+    X(iq4_xs, DTYPE_IQ4_XS)                                                                        \
+    X(mxfp4, DTYPE_MXFP4)
+
 #define MULTIPLY_PANELS(name, type)                                                                \
     static void dot_rows_##name(const struct matrix *w, const struct cpu_vector *x, int first,     \
                                 int last, float *y) {                                              \
-        multiply_blocks(type, w, &x, first, last, &y, 1);                                          \
+        multiply_panels(type, w, &x, first, last, &y, 1);                                          \
     }                                                                                              \
     static void dot_columns_##name(const struct matrix *w, const struct cpu_columns *x, int first, \
                                    int last, float *const *y) {                                    \
         const struct cpu_vector *vectors[MOST_COLUMNS];                                            \
         for (int c = 0; c < x->n; c++)                                                             \
             vectors[c] = &x->vectors[c];                                                           \
-        multiply_blocks(type, w, vectors, first, last, y, x->n);                                   \
+        multiply_panels(type, w, vectors, first, last, y, x->n);                                   \
+    }                                                                                              \
+    static void panel_words_##name(const unsigned char *panel, int first, int n, int16_t *words,   \
+                                   float *scales, float *mins) {                                   \
+        panel_to_words(type, panel, first, n, words, scales, mins);                                \
     }
-MULTIPLY_PANELS(q8_0, DTYPE_Q8_0)
-MULTIPLY_PANELS(q4_0, DTYPE_Q4_0)
-MULTIPLY_PANELS(q4_1, DTYPE_Q4_1)
-MULTIPLY_PANELS(q5_0, DTYPE_Q5_0)
-MULTIPLY_PANELS(q5_1, DTYPE_Q5_1)
+PANEL_FORMATS(MULTIPLY_PANELS)
 
 /* ---- many vectors ------------------------------------------------------------------------------
  */
-
-/* Blocks A and B: quants of A are in lanes 0-7 (as pairs), of B in lanes 8-15. low holds elements 0
- * to 15 of both, high 16 to 31. header: A's scale and minimum in turn in lanes 0-7, B's in 8-15. */
-struct pair {
-    __m512i low, high;
-    __m512 header;
-};
-
-/* Constants of a row's loop. */
-struct pair_tables {
-    __m512i spread;     /* byte indices: quants of A and B into words */
-    __m512i values;     /* of quants 0 to 15, twice */
-    __m512i values_set; /* of quants 16 to 31, twice: those with a fifth bit */
-    __mmask64 used;     /* bytes of both blocks */
-};
-
-ALWAYS_INLINE struct pair_tables pair_tables(enum dtype type) {
-    const struct block_layout f = block_layout(type);
-    const int over = f.over;
-    struct pair_tables t;
-    uint8_t spread[64] = { 0 };
-    int16_t values[32], set[32];
-    for (int i = 0; i < 32; i++) {
-        spread[2 * i] = (uint8_t)(f.codes + (i & 15) + (i < 16 ? 0 : f.bytes));
-        values[i] = (int16_t)((i & 15) - over);
-        set[i] = (int16_t)((i & 15) + 16 - over);
-    }
-    t.spread = load(spread);
-    t.values = load(values);
-    t.values_set = load(set);
-    t.used = 2 * f.bytes >= 64 ? ~0ull : (1ull << 2 * f.bytes) - 1;
-    return t;
-}
-
-/* 16 bytes of a block and 16 of the next one. */
-ALWAYS_INLINE __m512i bytes_to_words(const unsigned char *low, const unsigned char *high) {
-    return _mm512_cvtepi8_epi16(
-        _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)low)),
-                                _mm_loadu_si128((const void *)high), 1));
-}
-
-/* Broadcasts come from the load units and leave the shuffle units, which everything below needs,
- * alone. Where there is no minimum, its lanes hold whatever follows the scale. */
-ALWAYS_INLINE __m512 pair_header(const unsigned char *p, int distance) {
-    __m256i halves = _mm256_mask_set1_epi32(_mm256_set1_epi32((int)load_bits(p)), 0xf0,
-                                            (int)load_bits(p + distance));
-    return _mm512_cvtph_ps(halves);
-}
-
-ALWAYS_INLINE struct pair load_pair(enum dtype type, const struct pair_tables *t,
-                                    const unsigned char *p) {
-    const struct block_layout f = block_layout(type);
-    struct pair out = { .header = pair_header(p, f.bytes) };
-    if (type == DTYPE_Q8_0) {
-        out.low = bytes_to_words(p + 2, p + 36);
-        out.high = bytes_to_words(p + 18, p + 52);
-        return out;
-    }
-    __m512i low = _mm512_permutexvar_epi8(t->spread, _mm512_maskz_loadu_epi8(t->used, p));
-    __m512i high = _mm512_srli_epi16(low, 4);
-    out.low = _mm512_permutexvar_epi16(low, t->values);
-    out.high = _mm512_permutexvar_epi16(high, t->values);
-    if (f.bits) {
-        uint32_t a = load_bits(p + f.bits), b = load_bits(p + f.bytes + f.bits);
-        __mmask32 low_set = (a & 0xffff) | b << 16, high_set = a >> 16 | (b & 0xffff0000);
-        out.low = _mm512_mask_permutexvar_epi16(out.low, low_set, low, t->values_set);
-        out.high = _mm512_mask_permutexvar_epi16(out.high, high_set, high, t->values_set);
-    }
-    return out;
-}
-
-ALWAYS_INLINE void unpack_pairs(enum dtype type, const unsigned char *row, int first, int n,
-                                int16_t *out, float *scales, float *mins) {
-    const struct pair_tables tables = pair_tables(type);
-    const size_t distance = (size_t)block_layout(type).bytes;
-    int b = 0;
-    for (; b + 2 <= n / BLOCK; b += 2) {
-        struct pair pair = load_pair(type, &tables, row + (size_t)(first / BLOCK + b) * distance);
-        _mm512_storeu_si512(out + BLOCK * b,
-                            _mm512_inserti64x4(pair.low, _mm512_castsi512_si256(pair.high), 1));
-        _mm512_storeu_si512(out + BLOCK * b + 32, _mm512_shuffle_i64x2(pair.low, pair.high, 0xee));
-        float *scale = scales + (size_t)b * TILE_ROWS, *min = mins + (size_t)b * TILE_ROWS;
-        float header[16];
-        _mm512_storeu_ps(header, pair.header);
-        scale[0] = header[0];
-        scale[TILE_ROWS] = header[8];
-        if (!block_has_min(type)) continue;
-        min[0] = header[1];
-        min[TILE_ROWS] = header[9];
-    }
-    if (b < n / BLOCK)
-        body_unpack_blocks(type, row, first + b * BLOCK, BLOCK, out + b * BLOCK,
-                           scales + (size_t)b * TILE_ROWS, mins + (size_t)b * TILE_ROWS);
-}
-
-#define UNPACK(name, type)                                                                         \
-    static void unpack_##name(const unsigned char *row, int first, int n, int term, uint16_t *out, \
-                              float *scales, float *mins) {                                        \
-        (void)term;                                                                                \
-        unpack_pairs(type, row, first, n, (int16_t *)out, scales, mins);                           \
-    }
-UNPACK(q8_0, DTYPE_Q8_0)
-UNPACK(q4_0, DTYPE_Q4_0)
-UNPACK(q4_1, DTYPE_Q4_1)
-UNPACK(q5_0, DTYPE_Q5_0)
-UNPACK(q5_1, DTYPE_Q5_1)
 
 /* Transposes 16 by 16 double words, each a pair of k. */
 ALWAYS_INLINE void transpose(__m512i r[16]) {
@@ -425,32 +329,14 @@ static void gemm(const struct gemm *g) {
 
 static void round_vector(const float *x, int n, struct cpu_vector *out) {
     body_round_vector(x, n, out);
-    for (int b = 0; b < (n + 4 * BLOCK - 1) / (4 * BLOCK) * 4; b++) { /* whole groups */
+    for (int b = 0; b * BLOCK < n; b++) {
         float rest[BLOCK] = { 0 };
         const float *from = x + b * BLOCK;
         if ((b + 1) * BLOCK > n) {
-            if (b * BLOCK < n) memcpy(rest, from, (size_t)(n - b * BLOCK) * sizeof *rest);
+            memcpy(rest, from, (size_t)(n - b * BLOCK) * sizeof *rest);
             from = rest;
         }
-        round_block(from, b, out);
-    }
-}
-
-/* 16 numbers of a block, from `at` on, as parts: of column c of `slots`, all parts of the block. */
-static void spread_parts(const struct cpu_block *from, int at, int c, int slots, int8_t *parts) {
-    __m512i q = _mm512_setzero_si512();
-    for (int digit = 0; digit < 3; digit++)
-        q = _mm512_add_epi32(_mm512_slli_epi32(q, 8),
-                             _mm512_cvtepi8_epi32(_mm_loadu_si128(
-                                 (const __m128i *)(const void *)(from->digits[digit] + at))));
-    const __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(2048)), 12);
-    const __m512i both[2] = { upper, _mm512_sub_epi32(q, _mm512_slli_epi32(upper, 12)) };
-    for (int i = 0; i < 2; i++) {
-        int8_t *to = parts + (i * slots + c) * 2 * BLOCK + at;
-        _mm_storeu_si128((__m128i *)(void *)to,
-                         _mm512_cvtepi32_epi8(_mm512_srai_epi32(both[i], 4)));
-        _mm_storeu_si128((__m128i *)(void *)(to + BLOCK),
-                         _mm512_cvtepi32_epi8(_mm512_and_si512(both[i], _mm512_set1_epi32(15))));
+        round_block(from, &out->blocks[b]);
     }
 }
 
@@ -461,68 +347,39 @@ static void spread_column(const struct cpu_vector *v, int n, struct cpu_columns 
     for (size_t b = 0; b * BLOCK < (size_t)n; b++)
         for (int c = column; c < last; c++) {
             const struct cpu_block *from = &v->blocks[b];
-            for (size_t digit = 0; digit < 3; digit++)
-                memcpy(x->bytes + ((3 * b + digit) * slots + (size_t)c) * BLOCK,
+            for (size_t digit = 0; digit < 2; digit++)
+                memcpy(x->bytes + ((2 * b + digit) * slots + (size_t)c) * BLOCK,
                        from->digits[digit], BLOCK);
-            for (int at = 0; at < BLOCK; at += BLOCK / 2)
-                spread_parts(from, at, c, x->slots, x->parts + 4 * BLOCK * b * slots);
             memcpy(x->factors + (b * MOST_COLUMNS + (size_t)c) * 2, from->factors,
-                   sizeof from->factors);
+                   2 * sizeof *from->factors);
         }
 }
 
+#define FROM_PANELS(name, type)       [type] = true,
+#define PANEL_WORDS_ENTRY(name, type) [type] = panel_words_##name,
+#define ROWS_ENTRY(name, type)        [type] = dot_rows_##name,
+#define COLUMNS_ENTRY(name, type)     [type] = dot_columns_##name,
+
 const struct kernels kernels_avx512 = {
     .name = "avx512",
+    .from_panels = { PANEL_FORMATS(FROM_PANELS) },
+    .panel_words = { PANEL_FORMATS(PANEL_WORDS_ENTRY) },
     .dot_rows = { [DTYPE_F32] = body_dot_rows_DTYPE_F32,
                   [DTYPE_F16] = body_dot_rows_DTYPE_F16,
                   [DTYPE_BF16] = dot_rows_bf16,
-                  [DTYPE_Q8_0] = dot_rows_q8_0,
-                  [DTYPE_Q4_0] = dot_rows_q4_0,
-                  [DTYPE_Q4_1] = dot_rows_q4_1,
-                  [DTYPE_Q5_0] = dot_rows_q5_0,
-                  [DTYPE_Q5_1] = dot_rows_q5_1,
-                  [DTYPE_Q4_K] = dot_rows_q4_k,
-                  [DTYPE_Q5_K] = dot_rows_q5_k,
-                  [DTYPE_Q6_K] = dot_rows_q6_k,
-                  [DTYPE_Q2_K] = body_dot_rows_DTYPE_Q2_K,
+                  PANEL_FORMATS(ROWS_ENTRY)[DTYPE_Q2_K] = body_dot_rows_DTYPE_Q2_K,
                   [DTYPE_Q3_K] = body_dot_rows_DTYPE_Q3_K,
-                  [DTYPE_IQ4_NL] = body_dot_rows_DTYPE_IQ4_NL,
-                  [DTYPE_IQ4_XS] = body_dot_rows_DTYPE_IQ4_XS,
-                  [DTYPE_MXFP4] = body_dot_rows_DTYPE_MXFP4,
                   [DTYPE_NVFP4] = body_dot_rows_DTYPE_NVFP4 },
     .dot_columns = { [DTYPE_F32] = body_dot_columns_DTYPE_F32,
                      [DTYPE_F16] = body_dot_columns_DTYPE_F16,
                      [DTYPE_BF16] = dot_columns_bf16,
-                     [DTYPE_Q8_0] = dot_columns_q8_0,
-                     [DTYPE_Q4_0] = dot_columns_q4_0,
-                     [DTYPE_Q4_1] = dot_columns_q4_1,
-                     [DTYPE_Q5_0] = dot_columns_q5_0,
-                     [DTYPE_Q5_1] = dot_columns_q5_1,
-                     [DTYPE_Q4_K] = dot_columns_q4_k,
-                     [DTYPE_Q5_K] = dot_columns_q5_k,
-                     [DTYPE_Q6_K] = dot_columns_q6_k,
-                     [DTYPE_Q2_K] = body_dot_columns_DTYPE_Q2_K,
+                     PANEL_FORMATS(COLUMNS_ENTRY)[DTYPE_Q2_K] = body_dot_columns_DTYPE_Q2_K,
                      [DTYPE_Q3_K] = body_dot_columns_DTYPE_Q3_K,
-                     [DTYPE_IQ4_NL] = body_dot_columns_DTYPE_IQ4_NL,
-                     [DTYPE_IQ4_XS] = body_dot_columns_DTYPE_IQ4_XS,
-                     [DTYPE_MXFP4] = body_dot_columns_DTYPE_MXFP4,
                      [DTYPE_NVFP4] = body_dot_columns_DTYPE_NVFP4 },
     .unpack = { [DTYPE_F32] = body_unpack_DTYPE_F32,
                 [DTYPE_F16] = body_unpack_DTYPE_F16,
                 [DTYPE_BF16] = body_unpack_DTYPE_BF16,
-                [DTYPE_Q8_0] = unpack_q8_0,
-                [DTYPE_Q4_0] = unpack_q4_0,
-                [DTYPE_Q4_1] = unpack_q4_1,
-                [DTYPE_Q5_0] = unpack_q5_0,
-                [DTYPE_Q5_1] = unpack_q5_1,
-                [DTYPE_Q4_K] = body_unpack_DTYPE_Q4_K,
-                [DTYPE_Q5_K] = body_unpack_DTYPE_Q5_K,
-                [DTYPE_Q6_K] = body_unpack_DTYPE_Q6_K,
-                [DTYPE_Q2_K] = body_unpack_DTYPE_Q2_K,
                 [DTYPE_Q3_K] = body_unpack_DTYPE_Q3_K,
-                [DTYPE_IQ4_NL] = body_unpack_DTYPE_IQ4_NL,
-                [DTYPE_IQ4_XS] = body_unpack_DTYPE_IQ4_XS,
-                [DTYPE_MXFP4] = body_unpack_DTYPE_MXFP4,
                 [DTYPE_NVFP4] = body_unpack_DTYPE_NVFP4 },
     .interleave = interleave,
     .gemm = gemm,

@@ -1,6 +1,7 @@
 #include "cpu/tile.h"
 
 #include "cpu/blocks.h"
+#include "cpu/panels.h"
 
 #include <string.h>
 
@@ -34,7 +35,7 @@ static int whole_blocks(int n) { return (n + BLOCK - 1) / BLOCK * BLOCK; }
 
 void tile_round(const struct kernels *kernels, bool blocks, const float *values, int n,
                 uint16_t *row, uint16_t *seconds, float *factors) {
-    if (blocks && kernels->split_row) {
+    if (blocks && kernels->split_panel) {
         const size_t rest = (size_t)(whole_blocks(n) - n) * sizeof *row;
         kernels->round_row(values, n, row, seconds);
         memset(row + n, 0, rest);
@@ -83,29 +84,47 @@ static void fill_panel(const struct kernels *kernels, const struct matrix *w, in
 
 /* ---- whole numbers ---- */
 
+/* Elements [k, k + n) of 16 rows of w as whole numbers, into panel p. */
+static void fill_words(const struct kernels *kernels, const struct matrix *w, int first, int k,
+                       int n, int p, const struct tile_scratch *s) {
+    int16_t *words = (int16_t *)s->panels + (size_t)p * PANEL_LANES * T_TILE_K;
+    const int panel = first / PANEL_ROWS;
+    if (!w->panels)
+        fill_panel(kernels, w, first, k, n, 0, p, s);
+    else if (panel < panels_count(w))
+        kernels->panel_words[w->dtype](w->panels + (size_t)panel * panels_bytes(w), k / BLOCK,
+                                       n / BLOCK, words, s->scales + p * PANEL_LANES,
+                                       s->mins + p * PANEL_LANES);
+    else
+        memset(words, 0, (size_t)n * PANEL_LANES * sizeof *words);
+}
+
+static int scale_block(const struct matrix *w) {
+    return block_halves(w->dtype) ? BLOCK / 2 : BLOCK;
+}
+
 static void words_product(const struct kernels *kernels, const struct matrix *w, int first,
                           int n_panels, const struct tile_input *input,
                           const struct tile_scratch *s, float *c) {
     for (int k = 0; k < w->columns; k += T_TILE_K) {
         const int n = w->columns - k < T_TILE_K ? w->columns - k : T_TILE_K;
         for (int p = 0; p < n_panels; p++)
-            fill_panel(kernels, w, first + p * PANEL_LANES, k, n, 0, p, s);
-        kernels->gemm_words(
-            &(struct gemm_words){ .m = input->m,
-                                  .n_panels = n_panels,
-                                  .k = n,
-                                  .a = (const int16_t *)input->seconds + k,
-                                  .a_stride = input->stride,
-                                  .factors = input->factors + 2 * (k / BLOCK),
-                                  .factors_stride = input->factors_stride,
-                                  .panels = (const int16_t *)s->panels,
-                                  .panel_stride = PANEL_LANES * T_TILE_K,
-                                  .scales = s->scales,
-                                  .scale_block = block_halves(w->dtype) ? BLOCK / 2 : BLOCK,
-                                  .mins = block_has_min(w->dtype) ? s->mins : NULL,
-                                  .c = c,
-                                  .c_stride = TILE_ROWS,
-                                  .accumulate = k > 0 });
+            fill_words(kernels, w, first + p * PANEL_LANES, k, n, p, s);
+        kernels->gemm_words(&(struct gemm_words){ .m = input->m,
+                                                  .n_panels = n_panels,
+                                                  .k = n,
+                                                  .a = (const int16_t *)input->seconds + k,
+                                                  .a_stride = input->stride,
+                                                  .factors = input->factors + 2 * (k / BLOCK),
+                                                  .factors_stride = input->factors_stride,
+                                                  .panels = (const int16_t *)s->panels,
+                                                  .panel_stride = PANEL_LANES * T_TILE_K,
+                                                  .scales = s->scales,
+                                                  .scale_block = scale_block(w),
+                                                  .mins = block_has_min(w->dtype) ? s->mins : NULL,
+                                                  .c = c,
+                                                  .c_stride = TILE_ROWS,
+                                                  .accumulate = k > 0 });
     }
 }
 
@@ -178,24 +197,33 @@ static void wide_product(const struct kernels *kernels, const struct matrix *w, 
 
 /* ---- weights as the sum of two terms ---- */
 
-/* One row's columns [k, k + n), as the row `lane` of s->rows and s->row_rests: whole blocks. */
-static void split_lane(const struct kernels *kernels, const struct matrix *w, int r, int k, int n,
-                       int lane, const struct tile_scratch *s) {
-    uint16_t *row = s->rows + (size_t)lane * T_TILE_K;
-    uint16_t *rest = s->row_rests + (size_t)lane * T_TILE_K;
-    const int whole = whole_blocks(n), some = r < w->rows ? n : 0;
-    memset(row + some, 0, (size_t)(whole - some) * sizeof *row);
-    memset(rest + some, 0, (size_t)(whole - some) * sizeof *rest);
-    if (r >= w->rows) return;
-    if (is_wide(w)) {
+/* Columns [k, k + n), whole blocks, of 16 rows as two terms, into panel p of both. */
+static void split_words(const struct kernels *kernels, const struct matrix *w, int first, int k,
+                        int n, int p, const struct tile_scratch *s) {
+    const size_t at = (size_t)p * PANEL_LANES * T_TILE_K;
+    fill_words(kernels, w, first, k, n, p, s);
+    kernels->split_panel((int16_t *)s->panels + at, s->scales + p * PANEL_LANES,
+                         block_has_min(w->dtype) ? s->mins + p * PANEL_LANES : NULL, n,
+                         scale_block(w), s->panels + at, s->panel_rests + at);
+}
+
+/* The same of weights that are float32; zeros follow up to whole blocks. */
+static void split_wide(const struct kernels *kernels, const struct matrix *w, int first, int k,
+                       int n, int p, const struct tile_scratch *s) {
+    const size_t at = (size_t)p * PANEL_LANES * T_TILE_K, stride = T_TILE_K * sizeof *s->rows;
+    const int whole = whole_blocks(n);
+    for (int lane = 0; lane < PANEL_LANES; lane++) {
+        uint16_t *row = s->rows + (size_t)lane * T_TILE_K;
+        uint16_t *rest = s->row_rests + (size_t)lane * T_TILE_K;
+        const int r = first + lane, some = r < w->rows ? n : 0;
+        memset(row + some, 0, (size_t)(whole - some) * sizeof *row);
+        memset(rest + some, 0, (size_t)(whole - some) * sizeof *rest);
+        if (r >= w->rows) continue;
         widen_row(kernels, w, r, k, n, s->wide);
         kernels->round_row(s->wide, n, row, rest);
-    } else {
-        unpack_lane(kernels, w, r, k, n, 0, row, s->scales + lane, s->mins + lane);
-        kernels->split_row((const int16_t *)row, s->scales + lane,
-                           block_has_min(w->dtype) ? s->mins + lane : NULL, n,
-                           block_halves(w->dtype) ? BLOCK / 2 : BLOCK, row, rest);
     }
+    kernels->interleave((const unsigned char *)s->rows, stride, whole, s->panels + at);
+    kernels->interleave((const unsigned char *)s->row_rests, stride, whole, s->panel_rests + at);
 }
 
 /* Every product of terms but the least is made in one call, and no scales are left. */
@@ -204,19 +232,12 @@ static void split_product(const struct kernels *kernels, const struct matrix *w,
                           const struct tile_scratch *s, float *c) {
     for (int k = 0; k < w->columns; k += T_TILE_K) {
         const int n = w->columns - k < T_TILE_K ? w->columns - k : T_TILE_K;
-        const int whole = whole_blocks(n);
-        for (int p = 0; p < n_panels; p++) {
-            const size_t at = (size_t)p * PANEL_LANES * T_TILE_K;
-            const size_t stride = T_TILE_K * sizeof *s->rows;
-            for (int lane = 0; lane < PANEL_LANES; lane++)
-                split_lane(kernels, w, first + p * PANEL_LANES + lane, k, n, lane, s);
-            kernels->interleave((const unsigned char *)s->rows, stride, whole, s->panels + at);
-            kernels->interleave((const unsigned char *)s->row_rests, stride, whole,
-                                s->panel_rests + at);
-        }
+        for (int p = 0; p < n_panels; p++)
+            (is_wide(w) ? split_wide : split_words)(kernels, w, first + p * PANEL_LANES, k, n, p,
+                                                    s);
         kernels->gemm(&(struct gemm){ .m = input->m,
                                       .n_panels = n_panels,
-                                      .k_pairs = whole / 2,
+                                      .k_pairs = whole_blocks(n) / 2,
                                       .a = input->rows + k,
                                       .rests = input->seconds + k,
                                       .a_stride = input->stride,
@@ -259,7 +280,7 @@ void tile_product(const struct kernels *kernels, const struct matrix *w, int fir
                   const struct tile_input *input, const struct tile_scratch *s, float *c) {
     if (!is_wide(w) && !is_words(w))
         plain_product(kernels, w, first, n_panels, input, s, c);
-    else if (kernels->split_row)
+    else if (kernels->split_panel)
         split_product(kernels, w, first, n_panels, input, s, c);
     else
         (is_wide(w) ? wide_product : words_product)(kernels, w, first, n_panels, input, s, c);

@@ -49,7 +49,8 @@ size_t tile_scratch_floats(int m);
 void tile_scratch_place(struct tile_scratch *scratch, float *memory);
 
 /* c[m, 16 * n_panels] = input . rows first .. first + 16 * n_panels - 1 of w, with rows of c
- * TILE_ROWS apart; rows past the end are zero. */
+ * TILE_ROWS apart; those past the matrix's end are of no use. first is a multiple of PANEL_LANES.
+ */
 void tile_product(const struct kernels *kernels, const struct matrix *w, int first, int n_panels,
                   const struct tile_input *input, const struct tile_scratch *scratch, float *c);
 

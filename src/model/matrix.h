@@ -55,6 +55,7 @@ struct matrix {
     const struct matrix_planes *planes; /* borrowed; NULL: data has elements or blocks of dtype.
                                            Else data has codes, and dtype says nothing: what goes by
                                            dtype does not take such a matrix. */
+    const unsigned char *panels; /* borrowed: the blocks of data, as cpu/panels.h has them; NULL */
     float factor; /* not 0: the second scale of NVFP4's blocks: every scale of theirs is multiplied
                      by this */
 };

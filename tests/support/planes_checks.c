@@ -204,9 +204,7 @@ static struct cpu_vector new_vector(const struct kernels *k, int columns) {
                             take(4 * n),
                             NAN,
                             take(n / BLOCK * 4),
-                            take(vector_groups(n) * sizeof(struct cpu_group)),
-                            take(4 * vector_groups(n) * 4),
-                            take(4 * vector_groups(n) * sizeof(struct cpu_block)) };
+                            take(vector_blocks(n) * sizeof(struct cpu_block)) };
     float *x = take((size_t)columns * sizeof *x);
     for (int i = 0; i < columns; i++)
         x[i] = random_value();
@@ -216,7 +214,7 @@ static struct cpu_vector new_vector(const struct kernels *k, int columns) {
 }
 
 static void free_vector(struct cpu_vector *v) {
-    free(v->bf16[0]), free(v->bf16[1]), free(v->groups), free(v->byte_sums), free(v->blocks);
+    free(v->bf16[0]), free(v->bf16[1]), free(v->blocks);
     free(v->values), free(v->sums), free(v->digits), free(v->digit_sums);
 }
 
@@ -276,9 +274,9 @@ static bool products_case(const struct kernels *k, const struct coded *c, int i,
                              take(MOST_COLUMNS * room * 4),
                              { NAN },
                              take(room / BLOCK * COLUMN_SUMS * 4),
-                             take(MOST_COLUMNS * 3 * 4 * BLOCK * vector_groups(room)),
-                             take(MOST_COLUMNS * 4 * 4 * BLOCK * vector_groups(room)),
-                             take(MOST_COLUMNS * 2 * 4 * vector_groups(room) * 4) };
+                             take(MOST_COLUMNS * 2 * BLOCK * vector_blocks(room)),
+
+                             take(MOST_COLUMNS * 2 * vector_blocks(room) * 4) };
     float *alone[MOST_COLUMNS], *together[MOST_COLUMNS];
     bool good = true;
     memset(x.sums, 0, room / BLOCK * COLUMN_SUMS * 4);
@@ -308,7 +306,7 @@ static bool products_case(const struct kernels *k, const struct coded *c, int i,
         free(alone[j]), free(together[j]), free_vector(&v[j]);
     }
     free(x.values), free(x.sums), free(x.digits), free(x.digit_sums);
-    free(x.bytes), free(x.parts), free(x.factors);
+    free(x.bytes), free(x.factors);
     return good;
 }
 
@@ -352,7 +350,7 @@ static bool tile_case(const struct kernels *k, const struct coded *c, int i, cha
     const int columns = c->m.columns, m = 1 + i % 7, first = i % 3 == 0 ? 64 : 0;
     const int panels = i % 2 ? PANELS : PANELS / 2;
     /* Of weights as two terms what they leave, and the product of both second terms. */
-    const double rounded = k->split_row ? 0x1p-17 : 0;
+    const double rounded = k->split_panel ? 0x1p-17 : 0;
     float *x = take((size_t)m * (size_t)columns * 4);
     struct tile_rows rows;
     for (int n = 0; n < m * columns; n++)

@@ -27,7 +27,7 @@ void tile_rows_make(struct tile_rows *t, const struct kernels *kernels, bool blo
             float *value = &t->values[i * n + k];
             if (!blocks)
                 *value = bf16_to_f32(row[k]);
-            else if (kernels->split_row)
+            else if (kernels->split_panel)
                 *value = bf16_to_f32(row[k]) + bf16_to_f32(second[k]);
             else
                 *value = (float)(int16_t)second[k] * factors[i * factors_stride + k / BLOCK * 2];

@@ -1,6 +1,7 @@
 /* Every path this machine has, every type, odd sizes, misaligned weights that end at a page without
  * access. */
 #include "cpu/cpu_path.h"
+#include "tests/support/emulated_amx.h"
 #include "tests/support/kernel_checks.h"
 
 #include <setjmp.h>
@@ -10,10 +11,17 @@
 
 #include <cmocka.h>
 
+static void check_all(const struct kernels *kernels, const char *path) {
+    char why[200];
+    for (int i = 0; i < N_KERNEL_CHECKS; i++)
+        if (!kernel_checks[i].run(kernels, why))
+            fail_msg("%s: %s: %s", path, kernel_checks[i].name, why);
+}
+
 /* Every check, by the path named in *state. */
 static void check_path(void **state) {
     const char *path = *state;
-    char here[CPU_PATH_TEXT], why[200];
+    char here[CPU_PATH_TEXT];
     struct kernels kernels;
     cpu_path_list(here);
     if (!strstr(here, path)) {
@@ -21,9 +29,25 @@ static void check_path(void **state) {
         skip();
     }
     assert_int_equal(cpu_path_choose(&kernels, path, NULL), REEL_OK);
-    for (int i = 0; i < N_KERNEL_CHECKS; i++)
-        if (!kernel_checks[i].run(&kernels, why))
-            fail_msg("%s: %s: %s", path, kernel_checks[i].name, why);
+    check_all(&kernels, path);
+}
+
+/* What AMX makes of tiles, on a machine that has AVX-512 and need not have them. */
+static void tiles_that_are_emulated_give_the_exact_result(void **state) {
+    (void)state;
+#if defined(__x86_64__)
+    char here[CPU_PATH_TEXT];
+    struct kernels kernels;
+    cpu_path_list(here);
+    if (strstr(here, "avx512")) {
+        assert_int_equal(cpu_path_choose(&kernels, "avx512", NULL), REEL_OK);
+        emulated_amx_set(&kernels);
+        check_all(&kernels, "amx, emulated");
+        return;
+    }
+#endif
+    print_message("not of this machine and build: AVX-512\n");
+    skip();
 }
 
 #define ON_PATH(path)                                                                              \
@@ -83,6 +107,7 @@ int main(void) {
         ON_PATH("avx512"),
         ON_PATH("amx"),
         ON_PATH("neon"),
+        cmocka_unit_test(tiles_that_are_emulated_give_the_exact_result),
         cmocka_unit_test(unknown_path_is_refused),
         cmocka_unit_test(a_path_the_machine_lacks_is_refused_in_words),
         cmocka_unit_test(the_fastest_path_is_the_default),
