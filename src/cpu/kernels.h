@@ -3,7 +3,8 @@
  * kernels_body.h, compiled once for each.
  *
  * Three ways through a matrix:
- *   dot_rows     one vector: reads the weights once, straight from the file, whatever their type
+ *   dot_rows     one vector: reads the weights once, straight from the file or from panels
+ *                (panels.h), whatever their type
  *   dot_columns  up to MOST_COLUMNS vectors, each with the bits that dot_rows gives: a row is read
  *                once for all
  *   gemm         many vectors: 64 rows at a time are unpacked into panels (tile.h), which stay in

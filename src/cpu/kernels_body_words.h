@@ -103,10 +103,8 @@ BODY void body_gemm_words(const struct gemm_words *g) {
     int m = 0;
     for (; m + WORDS_ROWS <= g->m; m += WORDS_ROWS)
         words_panels(g, m, WORDS_ROWS);
-    if (WORDS_ROWS > 3 && m + WORDS_ROWS / 2 <= g->m) {
-        words_panels(g, m, WORDS_ROWS / 2);
-        m += WORDS_ROWS / 2;
-    }
+    for (; WORDS_ROWS > 2 && m + 2 <= g->m; m += 2)
+        words_panels(g, m, 2);
     for (; m < g->m; m++)
         words_panels(g, m, 1);
 }

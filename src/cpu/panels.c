@@ -1,5 +1,4 @@
-/* madvise is Linux's, not POSIX's. */
-#define _DEFAULT_SOURCE
+#define _GNU_SOURCE /* madvise */
 #include "cpu/panels.h"
 
 #include "base/memory.h"
@@ -10,8 +9,8 @@
 #define HUGE_PAGE ((size_t)2 << 20)
 #define LINE      ((size_t)64)
 
-/* Where a block's elements begin, how many bytes each has, and how many there are. `beside`, where it
- * is not 0: each is followed by one of as many that begin there. */
+/* Where a block's elements begin, how many bytes each has, and how many there are. `beside`, where
+ * it is not 0: each is followed by one of as many that begin there. */
 struct field {
     uint8_t from, bytes, n, beside;
 };
@@ -49,9 +48,7 @@ static size_t field_bytes(const struct layout *l, const struct field *f) {
     return (elements * f->bytes + LINE - 1) / LINE * LINE;
 }
 
-static int blocks_of(const struct matrix *m) {
-    return m->columns / dtype_block_elements(m->dtype);
-}
+static int blocks_of(const struct matrix *m) { return m->columns / dtype_block_elements(m->dtype); }
 
 size_t panels_bytes(const struct matrix *m) {
     const struct layout *l = &layouts[m->dtype];
@@ -136,9 +133,9 @@ static int matrices_of(struct panel_weights *p, struct matrix **all) {
     memcpy(all, others, sizeof others);
     for (int i = 0; i < w->n_layers; i++) {
         struct layer_weights *l = &p->layers[i];
-        struct matrix *const own[OF_LAYER] = { &l->q,       &l->k,    &l->v,       &l->delta.qkv,
+        struct matrix *const own[OF_LAYER] = { &l->q,       &l->k,       &l->v,       &l->delta.qkv,
                                                &l->delta.z, &l->delta.b, &l->delta.a, &l->o,
-                                               &l->gate,    &l->up,   &l->down };
+                                               &l->gate,    &l->up,      &l->down };
         memcpy(all + n, own, sizeof own);
         n += OF_LAYER;
     }
@@ -150,9 +147,7 @@ static bool wants_panels(const struct matrix *m, const bool formats[DTYPE_COUNT]
            panels_hold(m->dtype);
 }
 
-static size_t bytes_of(const struct matrix *m) {
-    return (size_t)panels_count(m) * panels_bytes(m);
-}
+static size_t bytes_of(const struct matrix *m) { return (size_t)panels_count(m) * panels_bytes(m); }
 
 static int pieces_of(const struct matrix *m) { return (panels_count(m) + PIECE - 1) / PIECE; }
 
@@ -210,8 +205,8 @@ enum reel_status panel_weights_open(struct panel_weights *p, const struct weight
     const size_t most = OTHERS + OF_LAYER * (size_t)weights->n_layers;
     struct packing all = { .pool = pool };
     *p = (struct panel_weights){ .weights = *weights };
-    enum reel_status status = mem_zeroed(&p->layers, (size_t)weights->n_layers, sizeof *p->layers,
-                                         "layers", err);
+    enum reel_status status =
+        mem_zeroed(&p->layers, (size_t)weights->n_layers, sizeof *p->layers, "layers", err);
     if (status == REEL_OK)
         status = mem_zeroed(&all.matrices, most, sizeof *all.matrices, "matrices", err);
     if (status == REEL_OK)

@@ -2,11 +2,11 @@
  * from. A register of 16 lanes then holds the same four codes of 16 rows, and rows need not be
  * turned while they are multiplied: that costs as much as the products.
  *
- * A panel is 16 rows; the last one has the matrix's last row several times. It has units of one, two
- * or four of their blocks (panels.c) in turn, and of a unit the blocks' fields one after the other,
- * each from a new cache line on: of a field its elements of 1, 2 or 4 bytes in turn, and of an
- * element those of 16 rows. So panels have hardly more bytes than the rows, and the same bytes but
- * for this: codes of Q8_0 have 128 added, and are unsigned. */
+ * A panel is 16 rows; the last one has the matrix's last row several times. It has units of one,
+ * two or four of their blocks (panels.c) in turn, and of a unit the blocks' fields one after the
+ * other, each from a new cache line on: of a field its elements of 1, 2 or 4 bytes in turn, and of
+ * an element those of 16 rows. So panels have hardly more bytes than the rows, and the same bytes
+ * but for this: codes of Q8_0 have 128 added, and are unsigned. */
 #ifndef REEL_CPU_PANELS_H
 #define REEL_CPU_PANELS_H
 

@@ -78,9 +78,7 @@ static void emulated_dpbsud(int sum, int a, int b) {
         }
 }
 
-static float bf16_at(const uint8_t *p) {
-    return bf16_to_f32((uint16_t)(p[0] | p[1] << 8));
-}
+static float bf16_at(const uint8_t *p) { return bf16_to_f32((uint16_t)(p[0] | p[1] << 8)); }
 
 static void emulated_dpbf16ps(int sum, int a, int b) {
     fit(sum, a, b);
