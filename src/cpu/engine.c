@@ -75,7 +75,6 @@ static void place(struct engine *e, struct carver *c) {
     /* An odd number of cache lines: the same columns of many rows fall into all of its sets. */
     e->row_stride += LINE_ELEMENTS;
     e->sums_stride = e->row_stride / BLOCK;
-    e->factors_stride = tile_factors(e->row_stride);
     e->inv = carve(c, half, sizeof(float));
     e->q_scale = carve(c, keys, sizeof(float));
     e->k_scale = carve(c, keys, sizeof(float));
@@ -87,10 +86,10 @@ static void place(struct engine *e, struct carver *c) {
     place_columns(e, c);
     e->rows = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
     e->seconds = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
-    e->factors = carve(c, T_CHUNK * e->factors_stride, sizeof(float));
+    e->factors = carve(c, tile_factors(e->row_stride, T_CHUNK), sizeof(float));
     e->gated_rows = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
     e->gated_seconds = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
-    e->gated_factors = carve(c, T_CHUNK * e->factors_stride, sizeof(float));
+    e->gated_factors = carve(c, tile_factors(e->row_stride, T_CHUNK), sizeof(float));
     e->queries = carve(c, T_CHUNK * (size_t)e->q_dim, sizeof(uint16_t));
     for (int i = 0; i < thread_pool_size(e->pool); i++)
         place_worker(e, &e->workers[i], c);

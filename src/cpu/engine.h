@@ -86,11 +86,11 @@ struct engine {
     struct cpu_vector vectors[MOST_COLUMNS]; /* that it names */
     uint16_t *rows;                          /* bf16 [T_CHUNK, row_stride] inputs of a product */
     uint16_t *seconds;                    /* [T_CHUNK, row_stride] with `blocks`: see tile_input */
-    float *factors;                       /* f32 [T_CHUNK, factors_stride], likewise */
+    float *factors;                       /* f32 [row_stride / BLOCK, 2, T_CHUNK], likewise */
     uint16_t *gated_rows, *gated_seconds; /* the same for the last product of a layer */
     float *gated_factors;
     uint16_t *queries; /* bf16 [n_kv_heads, T_CHUNK, group, head_dim] */
-    size_t row_stride, sums_stride, factors_stride;
+    size_t row_stride, sums_stride;
     size_t delta_floats;         /* of one worker's delta scratch */
     struct worker *workers;      /* [threads] */
     struct panel_weights packed; /* what `weights` is, where the kernels want panels */

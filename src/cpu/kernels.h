@@ -124,7 +124,8 @@ struct gemm_words {
     int k;            /* a multiple of BLOCK */
     const int16_t *a; /* [m, a_stride] */
     size_t a_stride;
-    const float *factors; /* f32 [m, factors_stride]: as round_words gives them */
+    const float
+        *factors; /* f32 [k / BLOCK, 2, factors_stride]: of each row, what round_words gives */
     size_t factors_stride;
     const int16_t *panels; /* as those of struct gemm: whole numbers in the place of bf16 */
     size_t panel_stride;   /* in int16_t; from one pair of k to the next: 2 * PANEL_LANES */
@@ -206,10 +207,12 @@ struct kernels {
      * significant bits. */
     void (*round_row)(const float *x, int n, uint16_t *out, uint16_t *rest);
     /* The same as whole numbers, of up to 32,767 for the largest of BLOCK values, zero-filled up to
-     * whole blocks; of each block factors has what 1 is worth and what the sum of all is worth. */
-    void (*round_words)(const float *x, int n, int16_t *words, float *factors);
+     * whole blocks; of each block factors has what 1 is worth and what the sum of all is worth,
+     * `stride` floats apart. */
+    void (*round_words)(const float *x, int n, int16_t *words, float *factors, size_t stride);
     /* What they are worth, as float32; n is a multiple of BLOCK. */
-    void (*join_words)(const int16_t *words, const float *factors, int n, float *out);
+    void (*join_words)(const int16_t *words, const float *factors, size_t stride, int n,
+                       float *out);
     void (*norm)(const float *x, const float *weight, int n, float eps, float *out);
     void (*rope)(float *head, int head_dim, const float *cos, const float *sin);
     void (*swiglu)(const float *gate, const float *up, int n, float *out);

@@ -153,7 +153,7 @@ BODY void body_round_row(const float *x, int n, uint16_t *out, uint16_t *rest) {
 }
 
 /* One block. A value that is no number leaves a scale that is none. */
-ALWAYS_INLINE void body_round_block(const float *x, int16_t *words, float *factors) {
+ALWAYS_INLINE void body_round_block(const float *x, int16_t *words, float *factors, size_t stride) {
     enum { MOST = 32767 };
     const float shifter = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     vi bits = { 0 }, total = { 0 };
@@ -173,25 +173,26 @@ ALWAYS_INLINE void body_round_block(const float *x, int16_t *words, float *facto
     }
     const float sum = v_sum(__builtin_convertvector(total, vf)); /* exact: below 2^24 */
     factors[0] = bound / MOST;
-    factors[1] = sum * factors[0];
+    factors[stride] = sum * factors[0];
 }
 
-BODY void body_round_words(const float *x, int n, int16_t *words, float *factors) {
+BODY void body_round_words(const float *x, int n, int16_t *words, float *factors, size_t stride) {
     int i = 0;
-    for (; i + BLOCK <= n; i += BLOCK)
-        body_round_block(x + i, words + i, factors + 2 * (i / BLOCK));
+    for (; i + BLOCK <= n; i += BLOCK, factors += 2 * stride)
+        body_round_block(x + i, words + i, factors, stride);
     if (i == n) return;
     float rest[BLOCK] = { 0 };
     memcpy(rest, x + i, (size_t)(n - i) * sizeof *rest);
-    body_round_block(rest, words + i, factors + 2 * (i / BLOCK));
+    body_round_block(rest, words + i, factors, stride);
 }
 
-BODY void body_join_words(const int16_t *words, const float *factors, int n, float *out) {
+BODY void body_join_words(const int16_t *words, const float *factors, size_t stride, int n,
+                          float *out) {
     for (int i = 0; i < n; i += LANES) {
         vs narrow;
         memcpy(&narrow, words + i, sizeof narrow);
         v_store(out + i, __builtin_convertvector(__builtin_convertvector(narrow, vi), vf) *
-                             factors[2 * (i / BLOCK)]);
+                             factors[2 * (size_t)(i / BLOCK) * stride]);
     }
 }
 

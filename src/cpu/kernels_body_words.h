@@ -63,7 +63,8 @@ ALWAYS_INLINE void words_rows(const struct gemm_words *g, int m, int panel, cons
         const float *scales = g->scales + (size_t)(k / pairs) * TILE_ROWS + lanes;
         const float *mins =
             g->mins && k % (BLOCK / 2) == 0 ? g->mins + block * TILE_ROWS + lanes : NULL;
-        const float *factors = g->factors + (size_t)m * g->factors_stride + 2 * block;
+        const float *factors = g->factors + 2 * block * g->factors_stride + m;
+        const float *x_sums = factors + g->factors_stride;
         vi sum[WORDS_ROWS][WORDS_VECTORS];
         words_sums(g, m, panel, k, k + pairs, rows, panels, sum);
 #pragma GCC unroll 4
@@ -72,7 +73,7 @@ ALWAYS_INLINE void words_rows(const struct gemm_words *g, int m, int panel, cons
 #pragma GCC unroll 8
             for (int r = 0; r < rows; r++)
                 total[r][v] = v_fma(__builtin_convertvector(sum[r][v], vf) * scale,
-                                    v_set(factors[(size_t)r * g->factors_stride]), total[r][v]);
+                                    v_set(factors[r]), total[r][v]);
         }
         if (!mins) continue;
 #pragma GCC unroll 4
@@ -80,8 +81,7 @@ ALWAYS_INLINE void words_rows(const struct gemm_words *g, int m, int panel, cons
             const vf min = v_load(mins + v * LANES);
 #pragma GCC unroll 8
             for (int r = 0; r < rows; r++)
-                total[r][v] =
-                    v_fma(min, v_set(factors[(size_t)r * g->factors_stride + 1]), total[r][v]);
+                total[r][v] = v_fma(min, v_set(x_sums[r]), total[r][v]);
         }
     }
 #pragma GCC unroll 8

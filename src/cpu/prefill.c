@@ -35,8 +35,8 @@ static bool take_positions(const struct prefill *f, struct piece *p) {
 
 static void set_row(const struct engine *e, int i, const float *values, int n) {
     const size_t at = (size_t)i * e->row_stride;
-    tile_round(&e->kernels, e->blocks, values, n, e->rows + at, e->seconds + at,
-               e->factors + (size_t)i * e->factors_stride);
+    tile_round(&e->kernels, e->blocks, values, n, e->rows + at, e->seconds + at, e->factors + i,
+               T_CHUNK);
 }
 
 /* rows = norm(x); layer: x is its input; or NULL */
@@ -61,8 +61,8 @@ static struct tile_input input_of(const struct prefill *f, const uint16_t *rows,
                                 .rows = rows + at,
                                 .stride = e->row_stride,
                                 .seconds = seconds + at,
-                                .factors = factors + (size_t)f->from * e->factors_stride,
-                                .factors_stride = e->factors_stride };
+                                .factors = factors + f->from,
+                                .factors_stride = T_CHUNK };
 }
 
 static struct tile_input input_rows(const struct prefill *f) {
@@ -150,7 +150,7 @@ static void multiply_gated(const struct prefill *f, const struct layer_weights *
             const size_t to = (size_t)(f->from + j), at = to * e->row_stride + (size_t)first;
             e->kernels.swiglu(row, row + HALF, n, row);
             tile_round(&e->kernels, e->blocks, row, n, e->gated_rows + at, e->gated_seconds + at,
-                       e->gated_factors + to * e->factors_stride + tile_factors((size_t)first));
+                       e->gated_factors + tile_factors((size_t)first, T_CHUNK) + to, T_CHUNK);
         }
     }
 }

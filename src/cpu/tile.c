@@ -34,7 +34,7 @@ void tile_scratch_place(struct tile_scratch *s, float *memory) {
 static int whole_blocks(int n) { return (n + BLOCK - 1) / BLOCK * BLOCK; }
 
 void tile_round(const struct kernels *kernels, bool blocks, const float *values, int n,
-                uint16_t *row, uint16_t *seconds, float *factors) {
+                uint16_t *row, uint16_t *seconds, float *factors, size_t factors_stride) {
     if (blocks && kernels->split_panel) {
         const size_t rest = (size_t)(whole_blocks(n) - n) * sizeof *row;
         kernels->round_row(values, n, row, seconds);
@@ -44,7 +44,7 @@ void tile_round(const struct kernels *kernels, bool blocks, const float *values,
     }
     kernels->round_bf16(values, n, row);
     if (n & 1) row[n] = 0;
-    if (blocks) kernels->round_words(values, n, (int16_t *)seconds, factors);
+    if (blocks) kernels->round_words(values, n, (int16_t *)seconds, factors, factors_stride);
 }
 
 /* Weights that are float32 in products: those of planes, and Q2_K, whose minima change every 16
@@ -110,21 +110,22 @@ static void words_product(const struct kernels *kernels, const struct matrix *w,
         const int n = w->columns - k < T_TILE_K ? w->columns - k : T_TILE_K;
         for (int p = 0; p < n_panels; p++)
             fill_words(kernels, w, first + p * PANEL_LANES, k, n, p, s);
-        kernels->gemm_words(&(struct gemm_words){ .m = input->m,
-                                                  .n_panels = n_panels,
-                                                  .k = n,
-                                                  .a = (const int16_t *)input->seconds + k,
-                                                  .a_stride = input->stride,
-                                                  .factors = input->factors + 2 * (k / BLOCK),
-                                                  .factors_stride = input->factors_stride,
-                                                  .panels = (const int16_t *)s->panels,
-                                                  .panel_stride = PANEL_LANES * T_TILE_K,
-                                                  .scales = s->scales,
-                                                  .scale_block = scale_block(w),
-                                                  .mins = block_has_min(w->dtype) ? s->mins : NULL,
-                                                  .c = c,
-                                                  .c_stride = TILE_ROWS,
-                                                  .accumulate = k > 0 });
+        kernels->gemm_words(&(struct gemm_words){
+            .m = input->m,
+            .n_panels = n_panels,
+            .k = n,
+            .a = (const int16_t *)input->seconds + k,
+            .a_stride = input->stride,
+            .factors = input->factors + tile_factors((size_t)k, input->factors_stride),
+            .factors_stride = input->factors_stride,
+            .panels = (const int16_t *)s->panels,
+            .panel_stride = PANEL_LANES * T_TILE_K,
+            .scales = s->scales,
+            .scale_block = scale_block(w),
+            .mins = block_has_min(w->dtype) ? s->mins : NULL,
+            .c = c,
+            .c_stride = TILE_ROWS,
+            .accumulate = k > 0 });
     }
 }
 
@@ -187,8 +188,8 @@ static void wide_product(const struct kernels *kernels, const struct matrix *w, 
                 const size_t row = (size_t)m + i;
                 kernels->join_words(
                     (const int16_t *)input->seconds + row * input->stride + (size_t)k,
-                    input->factors + row * input->factors_stride + 2 * (size_t)(k / BLOCK),
-                    whole_blocks(n), s->wide + i * WIDE_K);
+                    input->factors + tile_factors((size_t)k, input->factors_stride) + row,
+                    input->factors_stride, whole_blocks(n), s->wide + i * WIDE_K);
             }
             multiply_wide(kernels, s, some, n, n_panels, c + (size_t)m * TILE_ROWS, k > 0);
         }

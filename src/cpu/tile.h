@@ -16,17 +16,17 @@ struct tile_input {
     const uint16_t *rows; /* bf16 [m, stride], zero-filled to an even length */
     size_t stride;
     const uint16_t *seconds; /* [m, stride] whole numbers (int16_t), or what rounding left (bf16) */
-    const float *factors;    /* f32 [m, factors_stride] of whole numbers (round_words) */
+    const float *factors;    /* f32 [n / BLOCK, 2, factors_stride] of whole numbers (round_words) */
     size_t factors_stride;
 };
 
-/* Floats of `factors` for a row of n values. */
-static inline size_t tile_factors(size_t n) { return 2 * ((n + BLOCK - 1) / BLOCK); }
+/* Where in `factors` those of column n begin, a multiple of BLOCK; so what n columns take. */
+static inline size_t tile_factors(size_t n, size_t stride) { return n / BLOCK * 2 * stride; }
 
 /* A row of an input, from n values. blocks: some product wants `seconds`, too, which has room for
  * whole blocks. */
 void tile_round(const struct kernels *kernels, bool blocks, const float *values, int n,
-                uint16_t *row, uint16_t *seconds, float *factors);
+                uint16_t *row, uint16_t *seconds, float *factors, size_t factors_stride);
 
 /* Terms of bf16 whose sum is exactly a value of the type. */
 static inline int tile_terms(enum dtype type) {

@@ -471,8 +471,8 @@ static bool words_case(const struct kernels *k, const float *x, int n, char *why
     float factors[2 * ROOM / BLOCK], joined[ROOM];
     const int whole = (n + BLOCK - 1) / BLOCK * BLOCK;
     memset(words, 0xff, sizeof words);
-    k->round_words(x, n, words, factors);
-    k->join_words(words, factors, whole, joined);
+    k->round_words(x, n, words, factors, 1);
+    k->join_words(words, factors, 1, whole, joined);
     for (int b = 0; b < whole; b += BLOCK) {
         double most = 0, sum = 0;
         for (int i = b; i < b + BLOCK; i++) {
@@ -511,7 +511,7 @@ static bool check_words(const struct kernels *k, char *why) {
         float factors[4];
         for (int j = 0; j < 2 * BLOCK; j++)
             x[j] = j == 5 + i ? special[i] : random_value();
-        k->round_words(x, 2 * BLOCK, words, factors);
+        k->round_words(x, 2 * BLOCK, words, factors, 1);
         if (!isfinite(factors[0]) && isfinite(factors[2])) continue;
         snprintf(why, WHY, "%.9g: scales %.9g and %.9g", (double)special[i], (double)factors[0],
                  (double)factors[2]);

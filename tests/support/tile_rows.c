@@ -15,14 +15,14 @@ static void *take(size_t n) {
 void tile_rows_make(struct tile_rows *t, const struct kernels *kernels, bool blocks, const float *x,
                     int m, int columns) {
     const size_t n = (size_t)columns, stride = (n + VECTOR_PAD - 1) / VECTOR_PAD * VECTOR_PAD;
-    const size_t factors_stride = tile_factors(stride), all = (size_t)m;
+    const size_t all = (size_t)m, factors_stride = all + 3;
     uint16_t *rows = take(all * stride * 2), *seconds = take(all * stride * 2);
-    float *factors = take(all * factors_stride * 4);
+    float *factors = take(tile_factors(stride, factors_stride) * 4);
     t->values = take(all * n * 4);
     for (size_t i = 0; i < all; i++) {
         const uint16_t *row = rows + i * stride, *second = seconds + i * stride;
         tile_round(kernels, blocks, x + i * n, columns, rows + i * stride, seconds + i * stride,
-                   factors + i * factors_stride);
+                   factors + i, factors_stride);
         for (size_t k = 0; k < n; k++) {
             float *value = &t->values[i * n + k];
             if (!blocks)
@@ -30,7 +30,7 @@ void tile_rows_make(struct tile_rows *t, const struct kernels *kernels, bool blo
             else if (kernels->split_panel)
                 *value = bf16_to_f32(row[k]) + bf16_to_f32(second[k]);
             else
-                *value = (float)(int16_t)second[k] * factors[i * factors_stride + k / BLOCK * 2];
+                *value = (float)(int16_t)second[k] * factors[tile_factors(k, factors_stride) + i];
         }
     }
     t->input = (struct tile_input){ m, rows, stride, seconds, factors, factors_stride };
