@@ -331,8 +331,10 @@ static const struct mutation narrow[] = {
     { "long: a round held a tile short",
       { IN("product.cuh", "(PRELOAD_TILES < ROUND(S) ? 0 : ROUND(S))",
            "(PRELOAD_TILES < ROUND(S) ? 0 : ROUND(S) - 1)") } },
+    /* Slices of which a lane has few turns take the loop here. */
     { "long: the digits of a slice's first words for all",
-      { IN("digits.cuh", "v[j] = v[j + 2];", "v[j] = v[j];") } },
+      { IN("digits.cuh", "P_COLUMNS == 1 ? 6 : 4", "0"),
+        IN("digits.cuh", "v[j] = v[j + 2];", "v[j] = v[j];") } },
     { "long: the gains of the first warp's slice for all",
       { IN("phase_qkv.cuh", "norm + 2 * (w->warp * SLICE_WORDS + w->lane)",
            "norm + 2 * w->lane") } },
