@@ -19,11 +19,11 @@ rm -rf "$out"
 mkdir -p "$out"
 # Those that take longest first.
 sources='src/cpu/kernels_portable.c src/cpu/kernels_neon.c src/base/error.c src/base/memory.c src/model/dtype.c
-    src/model/matrix.c src/model/kv_form.c src/base/cpu_features.c src/cpu/cpu_path.c src/cpu/tile.c src/cpu/panels.c tests/support/kernel_checks.c tests/support/tile_rows.c
+    src/model/matrix.c src/model/kv_form.c src/base/cpu_features.c src/cpu/cpu_path.c src/cpu/tile.c src/cpu/panels.c src/base/thread_pool.c tests/support/kernel_checks.c tests/support/tile_rows.c
     tests/support/planes_checks.c tests/cross/kernels.c'
 # shellcheck disable=SC2086 # a list of words
 printf '%s\n' $sources | xargs -P "$(nproc)" -n 1 "$0" --one
-$cc -static "$out"/*.o -lm -o "$out/kernels"
+$cc -static "$out"/*.o -lm -pthread -o "$out/kernels"
 # shellcheck disable=SC2016 # the inner shell expands
 printf 'portable\nneon\n' | xargs -P "$(nproc)" -I % sh -c '"$1" "$2/kernels" "$3" >"$2/$3.log"' sh "$emulator" "$out" %
 cat "$out/portable.log" "$out/neon.log"
