@@ -171,8 +171,9 @@ ALWAYS_INLINE void panel_k_scales(const unsigned char *p, const int j, struct pa
 
 /* The bits of the bytes at p `up` places higher, or lower where that is below 0. */
 ALWAYS_INLINE __m512i panel_moved(const unsigned char *p, const int up) {
-    const __m512i bytes = panel_load(p);
-    return up > 0 ? _mm512_slli_epi16(bytes, up) : up < 0 ? _mm512_srli_epi16(bytes, -up) : bytes;
+    typedef uint16_t words __attribute__((vector_size(64)));
+    const words bytes = (words)panel_load(p);
+    return (__m512i)(up > 0 ? bytes << up : bytes >> -up);
 }
 
 /* Where word i of the j-th eight words of codes is: those of the first eight have a word of upper
