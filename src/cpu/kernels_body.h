@@ -156,7 +156,8 @@ BODY void body_round_row(const float *x, int n, uint16_t *out, uint16_t *rest) {
 ALWAYS_INLINE void body_round_block(const float *x, int16_t *words, float *factors, size_t stride) {
     enum { MOST = 32767 };
     const float shifter = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    vi bits = { 0 }, total = { 0 };
+    vi bits = { 0 };
+    vu total = { 0 }; /* of what is no number anything */
 #pragma GCC unroll 8
     for (int i = 0; i < BLOCK; i += LANES) {
         const vi own = (vi)v_load(x + i) & 0x7fffffff, larger = own > bits;
@@ -166,12 +167,12 @@ ALWAYS_INLINE void body_round_block(const float *x, int16_t *words, float *facto
     const vf inverse = v_set(MOST / bound);
 #pragma GCC unroll 8
     for (int i = 0; i < BLOCK; i += LANES) {
-        const vi whole = (vi)(v_load(x + i) * inverse + shifter) - 0x4b400000;
-        const vs narrow = __builtin_convertvector(whole, vs);
+        const vu whole = (vu)(v_load(x + i) * inverse + shifter) - 0x4b400000u;
+        const vs narrow = __builtin_convertvector((vi)whole, vs);
         memcpy(words + i, &narrow, sizeof narrow);
         total += whole;
     }
-    const float sum = v_sum(__builtin_convertvector(total, vf)); /* exact: below 2^24 */
+    const float sum = v_sum(__builtin_convertvector((vi)total, vf)); /* exact: below 2^24 */
     factors[0] = bound / MOST;
     factors[stride] = sum * factors[0];
 }

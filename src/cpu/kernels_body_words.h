@@ -5,7 +5,8 @@
 /* sum += the products of both pairs in each lane. */
 #ifndef HAVE_V_DOT_WORDS
 ALWAYS_INLINE vi v_dot_words(vi sum, vi a, vi b) {
-    return sum + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
+    const vi low = ((vi)((vu)a << 16) >> 16) * ((vi)((vu)b << 16) >> 16);
+    return sum + low + (a >> 16) * (b >> 16);
 }
 #endif
 
