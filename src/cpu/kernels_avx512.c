@@ -1,7 +1,5 @@
-/* AVX-512 with BF16, VBMI and VNNI. Block formats go through as whole numbers. For many vectors
- * they become words by table look-up: a byte permutation spreads the packed quants over 16-bit
- * lanes, and a word permutation with the quant as index (it ignores all but the low 5 bits, so
- * nothing needs masking) turns each into its value. */
+/* AVX-512 with BF16, VBMI and VNNI. Block formats go through as whole numbers, most of them from
+ * panels (kernels_avx512_panels.h). */
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -122,10 +120,8 @@ ALWAYS_INLINE void dot_row_bf16(const unsigned char *row, int columns,
 }
 
 /* Registers hold the sums of four columns. */
-ALWAYS_INLINE void multiply_bf16(enum dtype type, const struct matrix *w,
-                                 const struct cpu_vector *const *x, int first, int last,
-                                 float *const *y, const int n) {
-    (void)type;
+ALWAYS_INLINE void multiply_bf16(const struct matrix *w, const struct cpu_vector *const *x,
+                                 int first, int last, float *const *y, const int n) {
     for (int r = first; r < last; r++) {
         const unsigned char *row = w->data + (size_t)r * w->row_bytes;
 #pragma GCC unroll 2
@@ -134,38 +130,27 @@ ALWAYS_INLINE void multiply_bf16(enum dtype type, const struct matrix *w,
     }
 }
 
-#include "cpu/kernels_avx512_blocks.h"
+static void dot_rows_bf16(const struct matrix *w, const struct cpu_vector *x, int first, int last,
+                          float *y) {
+    multiply_bf16(w, &x, first, last, &y, 1);
+}
 
-/* ---- one vector or several ---- */
-
-typedef void multiply_some(enum dtype type, const struct matrix *w,
-                           const struct cpu_vector *const *x, int first, int last, float *const *y,
-                           const int n);
-
-ALWAYS_INLINE void multiply_columns(multiply_some *multiply, enum dtype type,
-                                    const struct matrix *w, const struct cpu_columns *x, int first,
-                                    int last, float *const *y) {
+static void dot_columns_bf16(const struct matrix *w, const struct cpu_columns *x, int first,
+                             int last, float *const *y) {
     const struct cpu_vector *vectors[MOST_COLUMNS];
     float *out[MOST_COLUMNS];
     for (int c = 0; c < x->slots; c++) {
         vectors[c] = &x->vectors[c < x->n ? c : x->n - 1];
         out[c] = y[c < x->n ? c : x->n - 1];
     }
-#define CALL(slots) multiply(type, w, vectors, first, last, out, slots)
+#define CALL(slots) multiply_bf16(w, vectors, first, last, out, slots)
     SLOTS_SWITCH(x->slots, CALL);
 #undef CALL
 }
 
-#define MULTIPLY(name, multiply, type)                                                             \
-    static void dot_rows_##name(const struct matrix *w, const struct cpu_vector *x, int first,     \
-                                int last, float *y) {                                              \
-        multiply(type, w, &x, first, last, &y, 1);                                                 \
-    }                                                                                              \
-    static void dot_columns_##name(const struct matrix *w, const struct cpu_columns *x, int first, \
-                                   int last, float *const *y) {                                    \
-        multiply_columns(multiply, type, w, x, first, last, y);                                    \
-    }
-MULTIPLY(bf16, multiply_bf16, DTYPE_BF16)
+/* ---- block formats ---- */
+
+#include "cpu/kernels_avx512_blocks.h"
 
 /* Formats that come in panels. */
 #define PANEL_FORMATS(X)                                                                           \

@@ -74,7 +74,7 @@ ALWAYS_INLINE __m512 panel_products(const struct panel_block *block, const struc
 ALWAYS_INLINE __m512 panel_multiply(enum dtype type, const struct panel_block *block,
                                     const struct cpu_block *x, __m512 sum) {
     __m512 value[2];
-    if (panel_halves(type)) {
+    if (block_halves(type)) {
         value[0] = panel_products(block, x, 0, BLOCK_WORDS / 2);
         value[1] = panel_products(block, x, BLOCK_WORDS / 2, BLOCK_WORDS);
     } else {
@@ -117,7 +117,7 @@ ALWAYS_INLINE void multiply_panels(enum dtype type, const struct matrix *w,
 ALWAYS_INLINE void panel_to_words(enum dtype type, const unsigned char *panel, int first, int n,
                                   int16_t *words, float *scales, float *mins) {
     const __m512i over = _mm512_set1_epi16((short)panel_over(type));
-    const int halves = panel_halves(type) ? 2 : 1;
+    const int halves = block_halves(type) ? 2 : 1;
     const __m512i spread[2] = { _mm512_broadcast_i32x4(_mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8,
                                                                      -1, 9, -1, 12, -1, 13, -1)),
                                 _mm512_broadcast_i32x4(_mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10,

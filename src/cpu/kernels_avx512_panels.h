@@ -24,9 +24,6 @@ struct panel_block {
 
 /* ---- what differs between the formats, all constant after inlining ---- */
 
-/* Whether scales change every 16 codes. */
-ALWAYS_INLINE bool panel_halves(enum dtype type) { return type == DTYPE_Q6_K; }
-
 /* What codes have too much. */
 ALWAYS_INLINE int panel_over(enum dtype type) {
     switch (type) {
@@ -96,7 +93,8 @@ ALWAYS_INLINE __m512 panel_powers(const unsigned char *p) {
                                                       _mm512_set1_epi32(0x00200000), code));
 }
 
-/* Blocks in a unit. In those of 32 a file's block is one; superblocks have eight. */
+/* Blocks in a unit, as panels.c has them. In those of 32 a file's block is one; superblocks have
+ * eight. */
 ALWAYS_INLINE int panel_unit(enum dtype type) {
     if (block_of_256(type)) return 8;
     if (type == DTYPE_MXFP4) return 4;
@@ -283,7 +281,7 @@ ALWAYS_INLINE __m512 panel_less(enum dtype type, __m512 value, float sum) {
 ALWAYS_INLINE __m512 panel_add(enum dtype type, const struct panel_block *block,
                                const __m512 value[2], const float *x, __m512 sum) {
     __m512 own;
-    if (panel_halves(type)) {
+    if (block_halves(type)) {
         own = _mm512_mul_ps(panel_less(type, value[0], x[2]), block->scale[0]);
         own = _mm512_fmadd_ps(panel_less(type, value[1], x[3]), block->scale[1], own);
     } else {
